@@ -1,0 +1,1 @@
+//! Configuration: as written in fragments, as validated into settings.

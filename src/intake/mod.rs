@@ -1,0 +1,1 @@
+//! The bus face of the guard: admission, the D-Bus object, readiness.

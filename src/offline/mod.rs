@@ -1,0 +1,1 @@
+//! Offline tools: the same signals over many tasks.
