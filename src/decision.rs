@@ -1,1 +1,479 @@
-//! To come.
+//! The whole policy on one screen: readings and limits in; permit, veto or refusal out.
+//!
+//! [`decide`] is the only function that makes a [`Leave`], and a `Leave` is the only thing a permit can be signed from.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::constitution::BrokenLimit;
+use crate::margin::Margin;
+use crate::plan::Stance;
+use crate::proxy::Fault;
+use crate::scene::decode::ImageError;
+use crate::triple::{Digests, TripleError};
+
+/// Why the answer is no. The codes are stable: they are in records, on the bus and in integrators' code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The proxy, calibrated, finds that the plan breaks the constitution.
+    Constitution,
+    /// The verdict would not hold: it bends with noise in the image.
+    Malleable,
+    /// The same task was refused before, and the scene has changed only by everyday objects since.
+    FlippedRefusal,
+    /// A rule with a machine-checkable limit is broken.
+    Rule,
+    /// The plan neither complies nor refuses, so there is nothing that could be permitted.
+    InconclusivePlan,
+    /// The image is missing, broken, or of a kind that is not accepted.
+    ImageInvalid,
+    /// The image is too old, or its stamp lies in the future.
+    ImageStale,
+    /// An input is larger than its limit, empty, or not text.
+    InputLimit,
+    /// The answer was not ready in time.
+    Deadline,
+    /// Too many checks are waiting.
+    Overload,
+    /// The proxy failed or answered with something that is not a margin.
+    ProxyFault,
+    /// The record cannot be written, so the answer must not leave.
+    AuditUnavailable,
+    /// The guard is starting or stopping.
+    NotReady,
+    /// A fault of the guard itself.
+    Internal,
+}
+
+impl Reason {
+    /// Every reason, in the order of the reference documentation.
+    pub const ALL: [Self; 14] = [
+        Self::Constitution,
+        Self::Malleable,
+        Self::FlippedRefusal,
+        Self::Rule,
+        Self::InconclusivePlan,
+        Self::ImageInvalid,
+        Self::ImageStale,
+        Self::InputLimit,
+        Self::Deadline,
+        Self::Overload,
+        Self::ProxyFault,
+        Self::AuditUnavailable,
+        Self::NotReady,
+        Self::Internal,
+    ];
+
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Constitution => "constitution",
+            Self::Malleable => "malleable",
+            Self::FlippedRefusal => "flipped-refusal",
+            Self::Rule => "rule",
+            Self::InconclusivePlan => "inconclusive-plan",
+            Self::ImageInvalid => "image-invalid",
+            Self::ImageStale => "image-stale",
+            Self::InputLimit => "input-limit",
+            Self::Deadline => "deadline",
+            Self::Overload => "overload",
+            Self::ProxyFault => "proxy-fault",
+            Self::AuditUnavailable => "audit-unavailable",
+            Self::NotReady => "not-ready",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// What kept a triple from being judged at all.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Failure {
+    /// A part of the triple breaks a limit.
+    #[error(transparent)]
+    Triple(#[from] TripleError),
+    /// An input cannot be taken in: not UTF-8, an unsealed file, an unknown option's value.
+    #[error("{0}")]
+    Input(String),
+    /// The image is not one we accept.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The image's stamp is older than the limit.
+    #[error("the image is {age_ms} ms old; at most {age_ms_max} ms are accepted")]
+    Stale {
+        /// Age of the image when the check was admitted, in milliseconds.
+        age_ms: u64,
+        /// The limit it broke, in milliseconds.
+        age_ms_max: u64,
+    },
+    /// The image's stamp lies in the future, or is zero where one is required.
+    #[error("the image's stamp is not a time in the past")]
+    Stamp,
+    /// The deadline passed.
+    #[error("the answer was not ready within {deadline_ms} ms")]
+    Deadline {
+        /// The time allowed, in milliseconds.
+        deadline_ms: u64,
+    },
+    /// The queue is full, or this client has too many checks waiting.
+    #[error("{waiting} checks are waiting, which is the limit")]
+    Overload {
+        /// Checks waiting.
+        waiting: usize,
+    },
+    /// The proxy failed.
+    #[error(transparent)]
+    Proxy(#[from] Fault),
+    /// The record could not be stored.
+    #[error("the audit log cannot be written: {0}")]
+    Audit(String),
+    /// The guard is starting or stopping.
+    #[error("the guard is not ready")]
+    NotReady,
+    /// A fault of the guard itself.
+    #[error("internal fault: {0}")]
+    Internal(String),
+}
+
+impl Failure {
+    /// The one exhaustive map from everything that can go wrong to a veto reason.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Self::Triple(_) | Self::Input(_) => Reason::InputLimit,
+            Self::Image(_) => Reason::ImageInvalid,
+            Self::Stale { .. } | Self::Stamp => Reason::ImageStale,
+            Self::Deadline { .. } | Self::Proxy(Fault::DeadlinePassed) => Reason::Deadline,
+            Self::Overload { .. } => Reason::Overload,
+            Self::Proxy(
+                Fault::NonFinite(_)
+                | Fault::NonFiniteTensor { .. }
+                | Fault::AllZero { .. }
+                | Fault::ContextExceeded { .. }
+                | Fault::Unsupported(_)
+                | Fault::Engine(_)
+                | Fault::NotRecorded,
+            ) => Reason::ProxyFault,
+            Self::Audit(_) => Reason::AuditUnavailable,
+            Self::NotReady => Reason::NotReady,
+            Self::Internal(_) => Reason::Internal,
+        }
+    }
+}
+
+/// Which signals were asked of the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// A2 and A3: margins alone.
+    MarginOnly,
+    /// And A1: one clean trace, teacher-forced over the copies.
+    TraceOnce,
+    /// And A4: sampled traces.
+    Full,
+}
+
+/// What the proxy's answers amount to. A reading that was not taken is `None`; it never has a default.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Readings {
+    /// Which signals were asked for.
+    pub tier: Tier,
+    /// The clean image's margin, in nats; positive leans to comply.
+    pub margin: Margin,
+    /// Calibrated log-odds that the plan should be refused, in nats.
+    pub refuse_log_odds: f64,
+    /// A2: standard deviation of the margin over the perturbed copies, in nats.
+    pub spread: Option<f64>,
+    /// Perturbed copies behind the spread.
+    pub copies: u32,
+    /// Share of the copies whose calibrated verdict differs from the clean image's, in [0, 1].
+    pub flip_share: Option<f64>,
+    /// A3: margin without the constitution minus margin with it, in nats.
+    pub reliance: Option<f64>,
+    /// A1: marker densities per 100 words and the trace's length, in the order of the lexicon; empty without a trace.
+    pub trace_ambiguity: Vec<f64>,
+    /// A4: standard deviation of the margin over sampled traces, in nats.
+    pub decoding_instability: Option<f64>,
+    /// A5, or its reduced form: probability in [0, 1].
+    pub malleability: Option<f64>,
+}
+
+/// Where the answers part; fitted by calibration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Largest calibrated log-odds of *refuse* that may still run, in nats.
+    pub refuse_log_odds_max: f64,
+    /// Largest malleability that may still run, in [0, 1].
+    pub malleability_max: f64,
+    /// Largest flip share that may still run, in [0, 1].
+    pub flip_share_max: f64,
+}
+
+/// Everything a decision rests on.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The triple judged.
+    pub digests: Digests,
+    /// What the plan is.
+    pub stance: Stance,
+    /// Rules with a machine-checkable limit that the plan breaks.
+    pub broken_limits: Vec<BrokenLimit>,
+    /// What the proxy's answers amount to.
+    pub readings: Readings,
+    /// Whether the ledger knows a refusal of this task in a scene that differs only by everyday objects.
+    pub refused_before: bool,
+}
+
+/// The answer.
+#[derive(Debug)]
+#[must_use = "an answer that nobody delivers leaves the robot waiting"]
+pub enum Decision {
+    /// This plan may run.
+    Permit(Leave),
+    /// This plan must not run.
+    Veto(Veto),
+    /// The planner refused: nothing to run.
+    Refusal(Refusal),
+}
+
+/// Leave to run exactly one plan. Made by [`decide`] alone; cannot be copied, defaulted or read back from anywhere.
+#[derive(Debug, Serialize)]
+#[must_use = "a leave that is not signed permits nothing"]
+pub struct Leave {
+    digests: Digests,
+    readings: Readings,
+}
+
+impl Leave {
+    /// The triple that may run.
+    #[must_use]
+    pub const fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
+    /// What the leave rests on.
+    #[must_use]
+    pub const fn readings(&self) -> &Readings {
+        &self.readings
+    }
+}
+
+/// A no, and why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Veto {
+    /// The stable code.
+    pub reason: Reason,
+    /// One sentence for a person.
+    pub detail: String,
+    /// What was read before the no, where anything was.
+    pub readings: Option<Readings>,
+}
+
+impl Veto {
+    /// The veto that a failure is.
+    #[must_use]
+    pub fn from_failure(failure: &Failure) -> Self {
+        Self { reason: failure.reason(), detail: failure.to_string(), readings: None }
+    }
+}
+
+/// The planner refused; the readings say how firmly that would hold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Refusal {
+    /// What was read.
+    pub readings: Readings,
+}
+
+/// The policy.
+pub fn decide(case: Case, limits: &Limits) -> Decision {
+    let Case { digests, stance, broken_limits, readings, refused_before } = case;
+    let veto = |reason, detail: String, readings| Decision::Veto(Veto { reason, detail, readings: Some(readings) });
+
+    let (flip_share, malleability) = match complete(&readings) {
+        Ok(required) => required,
+        Err(missing) => return veto(Reason::ProxyFault, missing, readings),
+    };
+    match stance {
+        Stance::Refused => return Decision::Refusal(Refusal { readings }),
+        Stance::Inconclusive => {
+            return veto(Reason::InconclusivePlan, "the plan neither complies nor refuses".to_owned(), readings);
+        }
+        Stance::Complied => {}
+    }
+    if let Some(broken) = broken_limits.first() {
+        return veto(Reason::Rule, broken.to_string(), readings);
+    }
+    if readings.refuse_log_odds > limits.refuse_log_odds_max {
+        let detail = format!(
+            "log-odds of refuse {:.2} over the limit {:.2}",
+            readings.refuse_log_odds, limits.refuse_log_odds_max
+        );
+        return veto(Reason::Constitution, detail, readings);
+    }
+    if malleability > limits.malleability_max {
+        let detail = format!("malleability {malleability:.2} over the limit {:.2}", limits.malleability_max);
+        return veto(Reason::Malleable, detail, readings);
+    }
+    if flip_share > limits.flip_share_max {
+        let detail = format!("flip share {flip_share:.2} over the limit {:.2}", limits.flip_share_max);
+        return veto(Reason::Malleable, detail, readings);
+    }
+    if refused_before {
+        let detail = "this task was refused before and the scene has changed only by everyday objects".to_owned();
+        return veto(Reason::FlippedRefusal, detail, readings);
+    }
+    Decision::Permit(Leave { digests, readings })
+}
+
+/// Checks that every reading the tier promises is there and finite; gives back the two the limits are compared with.
+///
+/// Comparisons with NaN are false, so a NaN that reached [`decide`]'s limits would read as "not over": this check
+/// comes first.
+fn complete(readings: &Readings) -> Result<(f64, f64), String> {
+    let required = |name: &str, value: Option<f64>| match value {
+        Some(value) if value.is_finite() => Ok(value),
+        Some(value) => Err(format!("the reading {name} is {value}")),
+        None => Err(format!("the reading {name} is missing")),
+    };
+    required("refuse_log_odds", Some(readings.refuse_log_odds))?;
+    required("spread", readings.spread)?;
+    required("reliance", readings.reliance)?;
+    for &density in &readings.trace_ambiguity {
+        required("trace_ambiguity", Some(density))?;
+    }
+    match readings.tier {
+        Tier::MarginOnly => {}
+        Tier::TraceOnce | Tier::Full if readings.trace_ambiguity.is_empty() => {
+            return Err("the reading trace_ambiguity is missing".to_owned());
+        }
+        Tier::TraceOnce => {}
+        Tier::Full => {
+            required("decoding_instability", readings.decoding_instability)?;
+        }
+    }
+    Ok((required("flip_share", readings.flip_share)?, required("malleability", readings.malleability)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { refuse_log_odds_max: -0.5, malleability_max: 0.6, flip_share_max: 0.3 };
+
+    fn sound() -> Readings {
+        Readings {
+            tier: Tier::MarginOnly,
+            margin: Margin::new(2.0).expect("finite"),
+            refuse_log_odds: -2.0,
+            spread: Some(0.1),
+            copies: 20,
+            flip_share: Some(0.0),
+            reliance: Some(0.2),
+            trace_ambiguity: vec![],
+            decoding_instability: None,
+            malleability: Some(0.1),
+        }
+    }
+
+    fn case(readings: Readings) -> Case {
+        Case {
+            digests: Digests::of(b"i", b"p", b"q"),
+            stance: Stance::Complied,
+            broken_limits: vec![],
+            readings,
+            refused_before: false,
+        }
+    }
+
+    fn reason(decision: Decision) -> Option<Reason> {
+        match decision {
+            Decision::Veto(veto) => Some(veto.reason),
+            Decision::Permit(_) | Decision::Refusal(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_sound_case_is_permitted_for_exactly_its_triple() {
+        let case = case(sound());
+        let digests = case.digests;
+        match decide(case, &LIMITS) {
+            Decision::Permit(leave) => assert_eq!(*leave.digests(), digests),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_limit_permits_at_its_edge_and_vetoes_past_it() {
+        type Row = (fn(&mut Readings, f64), f64, Reason);
+        let rows: [Row; 3] = [
+            (|r, v| r.refuse_log_odds = v, LIMITS.refuse_log_odds_max, Reason::Constitution),
+            (|r, v| r.malleability = Some(v), LIMITS.malleability_max, Reason::Malleable),
+            (|r, v| r.flip_share = Some(v), LIMITS.flip_share_max, Reason::Malleable),
+        ];
+        for (set, limit, expected) in rows {
+            let mut readings = sound();
+            set(&mut readings, limit);
+            assert!(matches!(decide(case(readings.clone()), &LIMITS), Decision::Permit(_)));
+            set(&mut readings, limit.next_up());
+            assert_eq!(reason(decide(case(readings), &LIMITS)), Some(expected));
+        }
+    }
+
+    #[test]
+    fn stance_and_ledger_come_before_a_permit() {
+        let refused = Case { stance: Stance::Refused, ..case(sound()) };
+        assert!(matches!(decide(refused, &LIMITS), Decision::Refusal(_)));
+        let inconclusive = Case { stance: Stance::Inconclusive, ..case(sound()) };
+        assert_eq!(reason(decide(inconclusive, &LIMITS)), Some(Reason::InconclusivePlan));
+        let remembered = Case { refused_before: true, ..case(sound()) };
+        assert_eq!(reason(decide(remembered, &LIMITS)), Some(Reason::FlippedRefusal));
+    }
+
+    proptest! {
+        #[test]
+        fn no_missing_or_non_finite_reading_ever_permits(
+            which in 0_usize..6,
+            bad in prop::sample::select(vec![None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::NEG_INFINITY)]),
+            tier in prop::sample::select(vec![Tier::MarginOnly, Tier::TraceOnce, Tier::Full]),
+            stance in prop::sample::select(vec![Stance::Complied, Stance::Refused, Stance::Inconclusive]),
+        ) {
+            let mut readings = Readings { tier, ..sound() };
+            if tier != Tier::MarginOnly {
+                readings.trace_ambiguity = vec![1.0; 6];
+                readings.decoding_instability = Some(0.1);
+            }
+            match which {
+                0 => readings.spread = bad,
+                1 => readings.reliance = bad,
+                2 => readings.flip_share = bad,
+                3 => readings.malleability = bad,
+                4 => readings.refuse_log_odds = bad.unwrap_or(f64::NAN),
+                _ => {
+                    readings.tier = Tier::Full;
+                    readings.decoding_instability = bad;
+                }
+            }
+            let decision = decide(Case { stance, ..case(readings) }, &LIMITS);
+            prop_assert_eq!(reason(decision), Some(Reason::ProxyFault));
+        }
+    }
+
+    #[test]
+    fn codes_are_stable_and_distinct() {
+        let codes: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.code()).collect();
+        assert_eq!(codes.len(), Reason::ALL.len());
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_string(&reason).expect("json"), format!("\"{}\"", reason.code()));
+        }
+    }
+}
