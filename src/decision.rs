@@ -159,6 +159,7 @@ impl Failure {
                 | Fault::AllZero { .. }
                 | Fault::ContextExceeded { .. }
                 | Fault::Unsupported(_)
+                | Fault::Blind
                 | Fault::Engine(_)
                 | Fault::NotRecorded,
             ) => Reason::ProxyFault,

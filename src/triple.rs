@@ -29,6 +29,23 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of everything a reader gives.
+    ///
+    /// # Errors
+    /// When reading fails.
+    pub fn of_reader(mut reader: impl std::io::BufRead) -> std::io::Result<Self> {
+        let mut hasher = Sha256::new();
+        loop {
+            let chunk = reader.fill_buf()?;
+            let bytes = chunk.len();
+            if bytes == 0 {
+                return Ok(Self(hasher.finalize().into()));
+            }
+            hasher.update(chunk);
+            reader.consume(bytes);
+        }
+    }
+
     /// A digest read back from its 32 bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {

@@ -25,8 +25,8 @@ pub struct Card {
     pub digest: Digest,
     /// SHA-256 of the prompt layout alone; a calibration is bound to it too.
     pub prompt_layout: Digest,
-    /// The execution provider that really runs, such as `CPUExecutionProvider`.
-    pub execution_provider: String,
+    /// The execution provider that really runs.
+    pub execution_provider: Provider,
     /// Whether it can write reasoning traces (signals A1 and A4).
     pub traces: bool,
     /// Whether its arithmetic is quiet enough for the perturbation spread. Dynamic int8 is not: its rounding noise
@@ -37,6 +37,36 @@ pub struct Card {
     /// Width and height, in pixels, that images are brought to before they are perturbed and encoded; `None` where
     /// the proxy resizes for itself and wants the decoded image.
     pub working_size: Option<(u32, u32)>,
+}
+
+/// Where inference runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// NVIDIA TensorRT.
+    Tensorrt,
+    /// NVIDIA CUDA.
+    Cuda,
+    /// Any processor.
+    Cpu,
+}
+
+impl Provider {
+    /// ONNX Runtime's name for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tensorrt => "TensorrtExecutionProvider",
+            Self::Cuda => "CUDAExecutionProvider",
+            Self::Cpu => "CPUExecutionProvider",
+        }
+    }
+}
+
+impl std::fmt::Display for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The text half of what is asked: data, never parsed for role tokens.
@@ -106,6 +136,9 @@ pub enum Fault {
     /// The deadline passed while it was working.
     #[error("the deadline passed")]
     DeadlinePassed,
+    /// The encoder answers alike to images that differ: it does not see.
+    #[error("the encoder answers alike to images that differ")]
+    Blind,
     /// The inference engine failed.
     #[error("inference failed: {0}")]
     Engine(String),
@@ -196,6 +229,9 @@ pub trait Proxy {
         sampling: Sampling,
         budget: &dyn Budget,
     ) -> Result<Trace, Fault>;
+
+    /// A hash of what the encoder answered, bit for bit; equal for images that differ only where it does not see.
+    fn fingerprint(&self, seen: &Self::Observation) -> u64;
 
     /// What was seen, in words, where the proxy has words for it.
     fn describe(&self, seen: &Self::Observation) -> Option<String>;

@@ -1,1 +1,411 @@
-//! To come.
+//! ONNX Runtime behind a narrow door: this is the only file that knows the `ort` crate.
+//!
+//! The library is loaded from a path at start (`load-dynamic`), because a board brings its own build: the wheel for
+//! every CPU, the vendor's for a Jetson's GPU.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::proxy::{Fault, Provider};
+use crate::triple::Digest;
+use half::f16;
+use ort::ep::{self, ExecutionProviderDispatch};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{NoSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
+
+/// Why the engine or a model could not be loaded. Each stops the start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The shared library is missing, is not ONNX Runtime, or is older than the API this program was built for.
+    #[error("cannot load ONNX Runtime from {path}: {message}; run `steadfast model install` or set `onnxruntime`")]
+    Library {
+        /// The path tried.
+        path: PathBuf,
+        /// What the loader said.
+        message: String,
+    },
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The model was refused by ONNX Runtime.
+    #[error("cannot load the model {path}: {message}")]
+    Model {
+        /// The model file.
+        path: PathBuf,
+        /// What ONNX Runtime said.
+        message: String,
+    },
+    /// An execution provider was asked for that this library or machine does not have.
+    #[error("the execution provider {provider} cannot run here: {message}; set `allow_fallback` to run on the CPU")]
+    Provider {
+        /// The provider.
+        provider: Provider,
+        /// What ONNX Runtime said.
+        message: String,
+    },
+}
+
+/// How models are run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// The shared library.
+    pub library: PathBuf,
+    /// Threads of the one pool that all models share.
+    pub threads: usize,
+    /// Providers in order of preference.
+    pub providers: Vec<Provider>,
+    /// Whether a provider that cannot run may be passed over. Off by default: a guard that believes it runs on the
+    /// GPU and runs on the CPU misses its deadlines.
+    pub allow_fallback: bool,
+    /// Where TensorRT may keep built engines.
+    pub engine_cache: Option<PathBuf>,
+}
+
+/// The loaded library.
+#[derive(Debug)]
+pub struct Engine {
+    environment: ort::environment::Environment,
+    settings: EngineSettings,
+}
+
+impl Engine {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// When the library is missing, too old, or not ONNX Runtime.
+    pub fn load(settings: EngineSettings) -> Result<Self, EngineError> {
+        let failed = |message: String| EngineError::Library { path: settings.library.clone(), message };
+        // `init_from` first: the implicit path of this version panics on a missing library.
+        let builder = ort::init_from(&settings.library).map_err(|error| failed(error.to_string()))?;
+        let pool = ort::environment::GlobalThreadPoolOptions::default()
+            .with_intra_threads(settings.threads)
+            .and_then(|pool| pool.with_inter_threads(1))
+            .map_err(|error| failed(error.to_string()))?;
+        let environment = builder
+            .with_name("steadfast")
+            .with_telemetry(false)
+            .with_global_thread_pool(pool)
+            .build()
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self { environment, settings })
+    }
+
+    /// Loads a model and records which provider really runs it.
+    ///
+    /// # Errors
+    /// When the file cannot be read, ONNX Runtime refuses it, or a provider cannot run and no fallback is allowed.
+    pub fn model(&self, path: &Path) -> Result<Model, EngineError> {
+        let failed = |message: String| EngineError::Model { path: path.to_owned(), message };
+        let digest = digest_of_file(path)?;
+        let mut builder = Session::builder(&self.environment).map_err(|error| failed(error.to_string()))?;
+        builder = configure(builder).map_err(failed)?;
+        let mut running = Provider::Cpu;
+        for &provider in &self.settings.providers {
+            if provider == Provider::Cpu {
+                break;
+            }
+            match self.dispatch(provider, &digest).register(&mut builder) {
+                Ok(()) => {
+                    running = provider;
+                    break;
+                }
+                Err(error) if self.settings.allow_fallback => {
+                    tracing::warn!(%provider, %error, "execution provider passed over");
+                }
+                Err(error) => return Err(EngineError::Provider { provider, message: error.to_string() }),
+            }
+        }
+        let session = builder.commit_from_file(path).map_err(|error| failed(error.to_string()))?;
+        let outlets = |list: &[ort::value::Outlet]| list.iter().map(Outlet::read).collect();
+        Ok(Model {
+            inputs: outlets(session.inputs()),
+            outputs: outlets(session.outputs()),
+            session,
+            digest,
+            provider: running,
+            spent: Duration::ZERO,
+        })
+    }
+
+    /// TensorRT's cache is keyed by the model's digest: engines of different models have been mixed up by name.
+    fn dispatch(&self, provider: Provider, model: &Digest) -> ExecutionProviderDispatch {
+        let dispatch = match provider {
+            Provider::Cpu => ep::CPU::default().build(),
+            Provider::Cuda => ep::CUDA::default().build(),
+            Provider::Tensorrt => match &self.settings.engine_cache {
+                None => ep::TensorRT::default().build(),
+                Some(folder) => ep::TensorRT::default()
+                    .with_engine_cache(true)
+                    .with_engine_cache_path(folder.join(model.to_string()).display())
+                    .build(),
+            },
+        };
+        dispatch.error_on_failure()
+    }
+}
+
+/// The settings every session shares. Memory patterns are off because the resident size grew with every new input
+/// shape where they were on.
+fn configure(builder: SessionBuilder) -> Result<SessionBuilder, String> {
+    builder
+        .with_optimization_level(GraphOptimizationLevel::All)
+        .and_then(|builder| builder.with_memory_pattern(false))
+        .and_then(|builder| builder.with_deterministic_compute(true))
+        .map_err(|error| error.to_string())
+}
+
+fn digest_of_file(path: &Path) -> Result<Digest, EngineError> {
+    let failed = |source| EngineError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    Digest::of_reader(std::io::BufReader::with_capacity(1 << 16, file)).map_err(failed)
+}
+
+/// An element type that a tensor can have here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// 32-bit float.
+    F32,
+    /// 16-bit float.
+    F16,
+    /// 64-bit integer.
+    I64,
+    /// 32-bit integer.
+    I32,
+    /// Byte.
+    U8,
+    /// Boolean.
+    Bool,
+    /// Anything else, which no proxy of ours feeds or reads.
+    Other,
+}
+
+/// One input or output of a model, as the model declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlet {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub element: Element,
+    /// Its shape; −1 where the model leaves a dimension open.
+    pub shape: Vec<i64>,
+}
+
+impl Outlet {
+    fn read(outlet: &ort::value::Outlet) -> Self {
+        let (element, shape) = match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => (Element::of(*ty), shape.to_vec()),
+            _ => (Element::Other, Vec::new()),
+        };
+        Self { name: outlet.name().to_owned(), element, shape }
+    }
+}
+
+impl Element {
+    const fn of(ty: TensorElementType) -> Self {
+        match ty {
+            TensorElementType::Float32 => Self::F32,
+            TensorElementType::Float16 => Self::F16,
+            TensorElementType::Int64 => Self::I64,
+            TensorElementType::Int32 => Self::I32,
+            TensorElementType::Uint8 => Self::U8,
+            TensorElementType::Bool => Self::Bool,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A tensor on its way into or out of a model. Opaque outputs (KV caches) can be fed back as they are.
+#[derive(Debug)]
+pub struct Tensor(DynValue);
+
+impl Tensor {
+    /// A tensor of 32-bit floats, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values.
+    pub fn f32(shape: &[usize], values: Vec<f32>) -> Result<Self, Fault> {
+        OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// A tensor of 16-bit floats, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values.
+    pub fn f16(shape: &[usize], values: Vec<f16>) -> Result<Self, Fault> {
+        OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// A tensor of 64-bit integers, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values.
+    pub fn i64(shape: &[usize], values: Vec<i64>) -> Result<Self, Fault> {
+        OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// A tensor of bytes, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values.
+    pub fn u8(shape: &[usize], values: Vec<u8>) -> Result<Self, Fault> {
+        OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// A tensor of booleans, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values.
+    pub fn bool(shape: &[usize], values: Vec<bool>) -> Result<Self, Fault> {
+        OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// Its shape.
+    #[must_use]
+    pub fn shape(&self) -> Vec<usize> {
+        self.0.shape().iter().map(|&side| usize::try_from(side).unwrap_or(0)).collect()
+    }
+
+    /// Its values, where they are 32-bit floats.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn as_f32(&self) -> Result<&[f32], Fault> {
+        self.0.try_extract_tensor::<f32>().map(|(_, values)| values).map_err(engine)
+    }
+
+    /// Its values, where they are 64-bit integers.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub fn as_i64(&self) -> Result<&[i64], Fault> {
+        self.0.try_extract_tensor::<i64>().map(|(_, values)| values).map_err(engine)
+    }
+
+    /// Its values as 32-bit floats, whether they are 32 or 16 bits wide.
+    ///
+    /// # Errors
+    /// When they are neither.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Fault> {
+        if let Ok((_, values)) = self.0.try_extract_tensor::<f16>() {
+            return Ok(values.iter().map(|value| value.to_f32()).collect());
+        }
+        self.as_f32().map(<[f32]>::to_vec)
+    }
+}
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct Model {
+    session: Session,
+    inputs: Vec<Outlet>,
+    outputs: Vec<Outlet>,
+    digest: Digest,
+    provider: Provider,
+    spent: Duration,
+}
+
+impl Model {
+    /// What it takes.
+    #[must_use]
+    pub fn inputs(&self) -> &[Outlet] {
+        &self.inputs
+    }
+
+    /// What it gives.
+    #[must_use]
+    pub fn outputs(&self) -> &[Outlet] {
+        &self.outputs
+    }
+
+    /// SHA-256 of its file.
+    #[must_use]
+    pub const fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// The provider that runs it.
+    #[must_use]
+    pub const fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// Time spent inside ONNX Runtime since loading; what a benchmark divides by.
+    #[must_use]
+    pub const fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Runs the model over named inputs and gives back the named outputs, in the order asked for.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] when ONNX Runtime fails or an output is missing.
+    pub fn run<'t>(
+        &mut self,
+        inputs: impl IntoIterator<Item = (&'t str, &'t Tensor)>,
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>, Fault> {
+        let inputs: Vec<(&str, SessionInputValue<'_>)> =
+            inputs.into_iter().map(|(name, tensor)| (name, (&tensor.0).into())).collect();
+        let options: RunOptions<NoSelectedOutputs> = RunOptions::new().map_err(engine)?;
+        #[expect(clippy::disallowed_methods, reason = "measures the engine, decides nothing")]
+        let start = Instant::now();
+        let mut answered = self.session.run_with_options(inputs, &options).map_err(engine)?;
+        self.spent += start.elapsed();
+        outputs
+            .iter()
+            .map(|name| {
+                answered.remove(name).map(Tensor).ok_or_else(|| Fault::Engine(format!("the model gave no {name}")))
+            })
+            .collect()
+    }
+}
+
+/// Refuses values that are not finite or all zero, which is what a failed half-precision kernel leaves behind.
+///
+/// # Errors
+/// [`Fault::NonFiniteTensor`] or [`Fault::AllZero`], naming the tensor.
+pub fn sound(tensor: &str, values: &[f32]) -> Result<(), Fault> {
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err(Fault::NonFiniteTensor { tensor: tensor.to_owned() });
+    }
+    if values.iter().all(|value| value.to_bits() << 1 == 0) {
+        return Err(Fault::AllZero { tensor: tensor.to_owned() });
+    }
+    Ok(())
+}
+
+/// `ort`'s errors carry what they failed on and are not `Send`: only the message travels on.
+fn engine<T>(error: ort::Error<T>) -> Fault {
+    Fault::Engine(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_a_clear_error_at_once() {
+        let settings = EngineSettings {
+            library: PathBuf::from("nowhere/libonnxruntime.so"),
+            threads: 1,
+            providers: vec![Provider::Cpu],
+            allow_fallback: false,
+            engine_cache: None,
+        };
+        let error = Engine::load(settings).expect_err("nothing there");
+        assert!(error.to_string().contains("nowhere/libonnxruntime.so"), "{error}");
+    }
+
+    #[test]
+    fn failed_kernels_are_named() {
+        assert_eq!(sound("x", &[0.0, -0.0]), Err(Fault::AllZero { tensor: "x".to_owned() }));
+        assert_eq!(sound("x", &[1.0, f32::NAN]), Err(Fault::NonFiniteTensor { tensor: "x".to_owned() }));
+        assert_eq!(sound("x", &[0.0, 1.0]), Ok(()));
+    }
+}
