@@ -1,4 +1,9 @@
-//! The image half of a triple: strict, bounded decoding and the seeded perturbations behind the spread.
+//! The image half of a triple: strict, bounded decoding, resizing to the proxy's working size, and the seeded
+//! perturbations behind the spread.
 
 pub mod decode;
 pub mod perturb;
+
+mod jpeg;
+mod jpeg_scan;
+mod png;
