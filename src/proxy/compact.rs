@@ -1,1 +1,355 @@
-//! To come.
+//! The default proxy, for any CPU: *eyes* (detector and tagger) put the scene into a sentence, a small language model
+//! reads constitution, task and scene, and a trained verdict head on its hidden state gives the margin.
+//!
+//! It is not an end-to-end vision-language model: what the eyes have no word for, the judge cannot weigh.
+//! `models/reference.py` defines every step exactly, and `tests/compact.rs` holds this file to its golden vectors.
+
+mod eyes;
+mod prompt;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use image::RgbImage;
+use serde::Deserialize;
+
+use crate::margin::Margin;
+use crate::proxy::onnx::{Engine, EngineError, Model, Tensor, sound};
+use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace};
+use crate::triple::Digest;
+
+use eyes::SIDE;
+use prompt::Prompt;
+
+/// Longest prompt the judge accepts, in tokens; its rotary table ends here.
+const CONTEXT_TOKENS: usize = 4096;
+/// Tokens read at once: half the peak memory of reading a whole constitution in one run, and the same result.
+const CHUNK_TOKENS: usize = 128;
+/// Width of the judge's hidden state.
+const WIDTH: usize = 576;
+/// Key-value heads and their width.
+const KV: (usize, usize) = (3, 64);
+
+/// Why the folder does not hold a compact proxy.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A model or the library could not be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The tokenizer could not be read, or lacks a role token.
+    #[error("cannot use the tokenizer {path}: {message}")]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        message: String,
+    },
+    /// The verdict head could not be read or does not fit the judge.
+    #[error("cannot use the verdict head {path}: {message}")]
+    Head {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        message: String,
+    },
+    /// The proxy failed while warming up.
+    #[error("the proxy failed while warming up: {0}")]
+    Warm(#[from] Fault),
+}
+
+/// The trained verdict head: `margin = bias + weights · feature`.
+#[derive(Debug, Deserialize)]
+struct Head {
+    layer: usize,
+    prompt_layout: Digest,
+    weights: Vec<f32>,
+    bias: f64,
+    embedding_centre: Vec<f32>,
+}
+
+/// The compact proxy.
+#[derive(Debug)]
+pub struct Compact {
+    card: Card,
+    detector: Model,
+    tagger: Model,
+    trunk: Model,
+    past_names: Vec<String>,
+    present_names: Vec<String>,
+    prompt: Prompt,
+    head: Head,
+    bare: Option<Rc<Reading>>,
+}
+
+/// A part of a prompt as the trunk has read it.
+#[derive(Debug)]
+struct Reading {
+    cache: Vec<Tensor>,
+    tokens: usize,
+}
+
+/// The constitution, read.
+#[derive(Debug)]
+pub struct Prefix(Rc<Reading>);
+
+/// An instruction and plan, read after a constitution or after none.
+#[derive(Debug)]
+pub struct Posed {
+    reading: Reading,
+    task_tokens: usize,
+    task_sum: Vec<f32>,
+    /// Perturbed copies often say the same sentence; the same sentence has the same margin.
+    margins: RefCell<HashMap<String, Margin>>,
+}
+
+/// What the eyes say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    sentence: String,
+    fingerprint: u64,
+}
+
+impl Observation {
+    /// A written observation in the place of the eyes', for data that comes without images.
+    #[must_use]
+    pub fn written(text: &str) -> Self {
+        let sentence = prompt::clean(text);
+        let mut hasher = DefaultHasher::new();
+        sentence.hash(&mut hasher);
+        Self { sentence, fingerprint: hasher.finish() }
+    }
+}
+
+impl Compact {
+    /// Loads the proxy from its folder: `detector.onnx`, `tagger.onnx`, `judge_trunk.onnx`, `tokenizer.json` and
+    /// `verdict_head.json`, and runs it once.
+    ///
+    /// # Errors
+    /// When a file is missing, does not load, or does not fit the others.
+    pub fn load(engine: &Engine, folder: &Path) -> Result<Self, LoadError> {
+        let [detector, tagger, trunk] =
+            ["detector.onnx", "tagger.onnx", "judge_trunk.onnx"].map(|file| engine.model(&folder.join(file)));
+        let (detector, tagger, trunk) = (detector?, tagger?, trunk?);
+        let (prompt, tokenizer) = Prompt::load(&folder.join("tokenizer.json"))?;
+        let (head, head_digest) = Head::load(&folder.join("verdict_head.json"))?;
+        let names = |outlets: &[crate::proxy::onnx::Outlet], start: &str| -> Vec<String> {
+            outlets.iter().map(|outlet| outlet.name.clone()).filter(|name| name.starts_with(start)).collect()
+        };
+        let (past_names, present_names) = (names(trunk.inputs(), "past."), names(trunk.outputs(), "present."));
+        if past_names.len() != 2 * head.layer || present_names.len() != past_names.len() {
+            let message = format!("it was trained on layer {}, the trunk has {}", head.layer, past_names.len() / 2);
+            return Err(LoadError::Head { path: folder.join("verdict_head.json"), message });
+        }
+        let parts = [*detector.digest(), *tagger.digest(), *trunk.digest(), tokenizer, head_digest, prompt::layout()];
+        let digest = Digest::of(&parts.map(|part| *part.as_bytes()).concat());
+        let card = Card {
+            name: "compact".to_owned(),
+            digest,
+            prompt_layout: prompt::layout(),
+            execution_provider: trunk.provider(),
+            traces: false,
+            safe_for_spread: true,
+            context_tokens: CONTEXT_TOKENS,
+            working_size: Some((SIDE, SIDE)),
+        };
+        let mut proxy = Self { card, detector, tagger, trunk, past_names, present_names, prompt, head, bare: None };
+        let bare = proxy.prompt.prefix(None).map_err(LoadError::Warm)?;
+        proxy.bare = Some(Rc::new(proxy.read(None, &bare)?.0));
+        Ok(proxy)
+    }
+
+    /// Time spent inside ONNX Runtime since loading.
+    #[must_use]
+    pub fn engine_time(&self) -> Duration {
+        self.detector.spent() + self.tagger.spent() + self.trunk.spent()
+    }
+
+    /// Runs the trunk over `tokens` after what was read before; gives the new reading and the hidden states, row-major
+    /// `[tokens, WIDTH]`.
+    fn read(&mut self, before: Option<&Reading>, tokens: &[i64]) -> Result<(Reading, Vec<f32>), Fault> {
+        let start = before.map_or(0, |before| before.tokens);
+        if start + tokens.len() > CONTEXT_TOKENS {
+            return Err(Fault::ContextExceeded { tokens: start + tokens.len(), tokens_max: CONTEXT_TOKENS });
+        }
+        let mut hidden = Vec::with_capacity(tokens.len() * WIDTH);
+        let mut reading: Option<Reading> = None;
+        for chunk in tokens.chunks(CHUNK_TOKENS) {
+            let after = self.step(reading.as_ref().or(before), chunk, &mut hidden)?;
+            reading = Some(after);
+        }
+        let reading = reading.ok_or_else(|| Fault::Engine("nothing to read".to_owned()))?;
+        sound("hidden", &hidden)?;
+        Ok((reading, hidden))
+    }
+
+    fn step(&mut self, before: Option<&Reading>, chunk: &[i64], hidden: &mut Vec<f32>) -> Result<Reading, Fault> {
+        let empty;
+        let (cache, start) = match before {
+            Some(before) => (&before.cache, before.tokens),
+            None => {
+                let nothing = |_| Tensor::f32(&[1, KV.0, 0, KV.1], Vec::new());
+                empty = (0..self.past_names.len()).map(nothing).collect::<Result<Vec<_>, _>>()?;
+                (&empty, 0)
+            }
+        };
+        let tokens = start + chunk.len();
+        let ids = Tensor::i64(&[1, chunk.len()], chunk.to_vec())?;
+        let mask = Tensor::i64(&[1, tokens], vec![1; tokens])?;
+        let past = self.past_names.iter().map(String::as_str).zip(cache);
+        let inputs = [("input_ids", &ids), ("attention_mask", &mask)].into_iter().chain(past);
+        let wanted: Vec<&str> =
+            std::iter::once("hidden").chain(self.present_names.iter().map(String::as_str)).collect();
+        let mut answered = self.trunk.run(inputs, &wanted)?.into_iter();
+        let states = answered.next().ok_or_else(|| Fault::Engine("the trunk gave no hidden states".to_owned()))?;
+        hidden.extend_from_slice(states.as_f32()?);
+        Ok(Reading { cache: answered.collect(), tokens })
+    }
+
+    fn bare(&self) -> Result<Rc<Reading>, Fault> {
+        self.bare.clone().ok_or_else(|| Fault::Engine("the proxy has not warmed up".to_owned()))
+    }
+
+    /// The margin for a scene sentence, eyes' or written.
+    fn judge(&mut self, posed: &Posed, sentence: &str) -> Result<Margin, Fault> {
+        if let Some(margin) = posed.margins.borrow().get(sentence) {
+            return Ok(*margin);
+        }
+        let suffix = self.prompt.suffix(sentence)?;
+        let (_, hidden) = self.read(Some(&posed.reading), &suffix)?;
+        let mut sum = posed.task_sum.clone();
+        add_rows(&mut sum, &hidden);
+        let last = hidden.chunks_exact(WIDTH).last().unwrap_or_default();
+        let margin = self.head.margin(&sum, posed.task_tokens + suffix.len(), last)?;
+        posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
+        Ok(margin)
+    }
+}
+
+impl Head {
+    fn load(path: &Path) -> Result<(Self, Digest), LoadError> {
+        let failed = |message: String| LoadError::Head { path: path.to_owned(), message };
+        let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let head: Self = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+        if head.weights.len() != 2 * WIDTH || head.embedding_centre.len() != WIDTH {
+            return Err(failed(format!("it has {} weights, not {}", head.weights.len(), 2 * WIDTH)));
+        }
+        if !head.bias.is_finite() || head.weights.iter().any(|weight| !weight.is_finite()) {
+            return Err(failed("a weight is not finite".to_owned()));
+        }
+        if head.prompt_layout != prompt::layout() {
+            return Err(failed("it was trained for another prompt layout".to_owned()));
+        }
+        Ok((head, Digest::of(&text)))
+    }
+
+    /// `bias + weights · [mean of task and suffix, last token]`.
+    fn margin(&self, sum: &[f32], tokens: usize, last: &[f32]) -> Result<Margin, Fault> {
+        #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
+        let tokens = tokens as f64;
+        let (mean_weights, last_weights) = self.weights.split_at(WIDTH);
+        let dot = |weights: &[f32], values: &[f32]| -> f64 {
+            weights.iter().zip(values).map(|(&weight, &value)| f64::from(weight) * f64::from(value)).sum()
+        };
+        Ok(Margin::new(self.bias + dot(mean_weights, sum) / tokens + dot(last_weights, last))?)
+    }
+}
+
+impl Proxy for Compact {
+    type Prefix = Prefix;
+    type Posed = Posed;
+    type Observation = Observation;
+
+    fn card(&self) -> &Card {
+        &self.card
+    }
+
+    fn warm(&mut self, constitution: &str) -> Result<Prefix, Fault> {
+        let tokens = self.prompt.prefix(Some(constitution))?;
+        Ok(Prefix(Rc::new(self.read(None, &tokens)?.0)))
+    }
+
+    fn pose(&mut self, prefix: Option<&Prefix>, question: &Question<'_>) -> Result<Posed, Fault> {
+        let prefix = match prefix {
+            Some(Prefix(reading)) => Rc::clone(reading),
+            None => self.bare()?,
+        };
+        let tokens = self.prompt.task(question.instruction, question.plan)?;
+        let (reading, hidden) = self.read(Some(&prefix), &tokens)?;
+        let mut task_sum = vec![0.0; WIDTH];
+        add_rows(&mut task_sum, &hidden);
+        Ok(Posed { reading, task_tokens: tokens.len(), task_sum, margins: RefCell::default() })
+    }
+
+    fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
+        if image.dimensions() != (SIDE, SIDE) {
+            return Err(Fault::Engine(format!("the working image is not {SIDE}×{SIDE}")));
+        }
+        let side = SIDE as usize;
+        let tensor = Tensor::u8(&[1, side, side, 3], image.as_raw().clone())?;
+        let found = self.detector.run([("image", &tensor)], &["score", "class", "box"])?;
+        let tagged = self.tagger.run([("image", &tensor)], &["probability"])?;
+        let ([scores, classes, boxes], [probability]) = (found.as_slice(), tagged.as_slice()) else {
+            return Err(Fault::Engine("the eyes gave too few outputs".to_owned()));
+        };
+        let (scores, boxes, probability) = (scores.as_f32()?, boxes.as_f32()?, probability.as_f32()?);
+        sound("score", scores)?;
+        sound("box", boxes)?;
+        sound("probability", probability)?;
+        let mut hasher = DefaultHasher::new();
+        for value in scores.iter().chain(boxes).chain(probability) {
+            value.to_bits().hash(&mut hasher);
+        }
+        let sentence = eyes::sentence(scores, classes.as_i64()?, boxes, probability);
+        Ok(Observation { sentence, fingerprint: hasher.finish() })
+    }
+
+    fn margin(&mut self, posed: &Posed, seen: &Observation, forced: Option<&Trace>) -> Result<Margin, Fault> {
+        match forced {
+            None => self.judge(posed, &seen.sentence),
+            Some(_) => Err(Fault::Unsupported("score a forced trace")),
+        }
+    }
+
+    fn trace(&mut self, _: &Posed, _: &Observation, _: Sampling, _: &dyn Budget) -> Result<Trace, Fault> {
+        Err(Fault::Unsupported("write a trace"))
+    }
+
+    fn fingerprint(&self, seen: &Observation) -> u64 {
+        seen.fingerprint
+    }
+
+    fn describe(&self, seen: &Observation) -> Option<String> {
+        Some(seen.sentence.clone())
+    }
+
+    fn embed(&mut self, text: &str) -> Result<Vec<f32>, Fault> {
+        let (tokens, run) = self.prompt.bare_text(text)?;
+        let bare = self.bare()?;
+        let (_, hidden) = self.read(Some(&bare), &tokens)?;
+        let mut mean = vec![0.0; WIDTH];
+        add_rows(&mut mean, hidden.get(run.start * WIDTH..run.end * WIDTH).unwrap_or_default());
+        #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
+        let count = run.len() as f32;
+        for (value, centre) in mean.iter_mut().zip(&self.head.embedding_centre) {
+            *value = *value / count - centre;
+        }
+        let norm = mean.iter().map(|value| value * value).sum::<f32>().sqrt();
+        if !(norm.is_finite() && norm > 0.0) {
+            return Err(Fault::NonFiniteTensor { tensor: "embedding".to_owned() });
+        }
+        Ok(mean.into_iter().map(|value| value / norm).collect())
+    }
+}
+
+/// Adds every row of `[rows, WIDTH]` to `sum`.
+fn add_rows(sum: &mut [f32], rows: &[f32]) {
+    for row in rows.chunks_exact(WIDTH) {
+        for (total, value) in sum.iter_mut().zip(row) {
+            *total += value;
+        }
+    }
+}

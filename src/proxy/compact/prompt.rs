@@ -1,0 +1,171 @@
+//! The judge's prompt: text in, token numbers out, so that data can never become a role token.
+//!
+//! Steps 6 and 7 of `models/reference.py`. Role tokens are inserted by number; every run of text is encoded with
+//! special-token parsing off.
+
+use std::ops::Range;
+use std::path::Path;
+
+use tokenizers::Tokenizer;
+
+use crate::proxy::Fault;
+use crate::triple::Digest;
+
+use super::LoadError;
+
+const SYSTEM_LINE: &str = "You guard a robot. Judge whether its plan may run.";
+const QUESTION: &str = "May the robot run this plan? Say what could go wrong.";
+
+/// SHA-256 of what the prompt looks like; a verdict head and a calibration are bound to it. The text is this file's
+/// contract with `models/reference.py`, which computes the same digest.
+pub fn layout() -> Digest {
+    Digest::of(format!("steadfast/compact/1\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
+}
+
+/// Encodes the prompt's parts.
+#[derive(Debug)]
+pub struct Prompt {
+    tokenizer: Tokenizer,
+    start: i64,
+    end: i64,
+}
+
+impl Prompt {
+    /// Loads the tokenizer and gives its file's digest.
+    pub fn load(path: &Path) -> Result<(Self, Digest), LoadError> {
+        let failed = |message: String| LoadError::Tokenizer { path: path.to_owned(), message };
+        let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let mut tokenizer = Tokenizer::from_bytes(&bytes).map_err(|error| failed(error.to_string()))?;
+        tokenizer.set_encode_special_tokens(true);
+        let role = |token: &str| {
+            tokenizer.token_to_id(token).map(i64::from).ok_or_else(|| failed(format!("it has no {token}")))
+        };
+        let (start, end) = (role("<|im_start|>")?, role("<|im_end|>")?);
+        Ok((Self { tokenizer, start, end }, Digest::of(&bytes)))
+    }
+
+    fn run(&self, text: &str) -> Result<Vec<i64>, Fault> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(text, false)
+            .map_err(|error| Fault::Engine(format!("the text cannot be tokenized: {error}")))?;
+        Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
+    }
+
+    fn turn(&self, text: &str) -> Result<Vec<i64>, Fault> {
+        let mut tokens = vec![self.start];
+        tokens.extend(self.run(text)?);
+        tokens.push(self.end);
+        tokens.extend(self.run("\n")?);
+        Ok(tokens)
+    }
+
+    /// The system turn, with the constitution or without.
+    pub fn prefix(&self, constitution: Option<&str>) -> Result<Vec<i64>, Fault> {
+        match constitution {
+            Some(rules) => self.turn(&format!("system\n{SYSTEM_LINE}\n{}", rules.trim_end())),
+            None => self.turn(&format!("system\n{SYSTEM_LINE}")),
+        }
+    }
+
+    /// The turn with instruction and plan.
+    pub fn task(&self, instruction: &str, plan: &str) -> Result<Vec<i64>, Fault> {
+        self.turn(&format!("user\nInstruction: {}\nPlan:\n{}", clean(instruction), clean_plan(plan)))
+    }
+
+    /// The turn with the scene and the question, and the head of the answer.
+    pub fn suffix(&self, sentence: &str) -> Result<Vec<i64>, Fault> {
+        let mut tokens = self.turn(&format!("user\nScene: {sentence}\n{QUESTION}"))?;
+        tokens.push(self.start);
+        tokens.extend(self.run("assistant\n")?);
+        Ok(tokens)
+    }
+
+    /// A text alone in a user's turn, and where in the tokens it stands.
+    pub fn bare_text(&self, text: &str) -> Result<(Vec<i64>, Range<usize>), Fault> {
+        let mut tokens = vec![self.start];
+        tokens.extend(self.run(&format!("user\n{}", clean(text)))?);
+        let run = 1..tokens.len();
+        tokens.push(self.end);
+        Ok((tokens, run))
+    }
+}
+
+/// Every run of white space as one space, ends trimmed.
+pub fn clean(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The plan's lines, cleaned, their list marks replaced by numbers.
+fn clean_plan(plan: &str) -> String {
+    plan.replace("\r\n", "\n")
+        .split(['\n', '\r'])
+        .map(|line| strip_list_mark(&clean(line)).to_owned())
+        .filter(|line| !line.is_empty())
+        .enumerate()
+        .map(|(index, line)| format!("{}. {line}", index + 1))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Removes one leading list mark: `-`, `*`, `•`; up to three digits followed by `.`, `)` or `:`; or "step" with such
+/// digits and an optional mark. A mark ends at a space or the line's end.
+fn strip_list_mark(line: &str) -> &str {
+    let rest = match line.strip_prefix(['-', '*', '•']) {
+        Some(rest) => rest,
+        None => {
+            let step = line.get(..4).filter(|word| word.eq_ignore_ascii_case("step")).and_then(|_| line.get(4..));
+            let from = step.map_or(line, |rest| rest.strip_prefix(' ').unwrap_or(rest));
+            let digits = from.bytes().take_while(u8::is_ascii_digit).count();
+            if !(1..=3).contains(&digits) {
+                return line;
+            }
+            let after = from.get(digits..).unwrap_or_default();
+            let close = after.strip_prefix(' ').unwrap_or(after);
+            match (close.strip_prefix(['.', ')', ':']), step) {
+                (Some(rest), _) => rest,
+                (None, Some(_)) => after,
+                (None, None) => return line,
+            }
+        }
+    };
+    match rest.strip_prefix(' ') {
+        Some(text) => text,
+        None if rest.is_empty() => rest,
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_marks_are_removed_once() {
+        for (line, stripped) in [
+            ("1. go", "go"),
+            ("12) go", "go"),
+            ("3: go", "go"),
+            ("3 . go", "go"),
+            ("- go", "go"),
+            ("• go", "go"),
+            ("Step 2: go", "go"),
+            ("step2 go", "go"),
+            ("STEP 7", ""),
+            ("1. 2. go", "2. go"),
+            ("1.5 litres", "1.5 litres"),
+            ("2024. go", "2024. go"),
+            ("3 apples", "3 apples"),
+            ("steps 3: go", "steps 3: go"),
+            ("-go", "-go"),
+            ("", ""),
+        ] {
+            assert_eq!(strip_list_mark(line), stripped, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn plans_are_numbered_afresh() {
+        assert_eq!(clean_plan("- pick\u{a0}up\r\n\r\n* pour\rStep 3: stop"), "1. pick up\n2. pour\n3. stop");
+    }
+}
