@@ -17,6 +17,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::triple::Digest;
+pub use limits::BrokenLimit;
 pub use load::{ConstitutionError, ConstitutionErrors, Problem};
 
 /// Largest constitution file read, in bytes.
