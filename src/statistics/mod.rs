@@ -1,11 +1,24 @@
 //! The statistics that signals, calibration and reports share. A statistic that has no value is a named error: no
 //! function here returns NaN or an infinity, and none takes one in.
 
+pub mod distribution;
+mod interval;
 mod moments;
 mod number;
+mod paired;
+mod ranking;
+mod reliability;
+mod strata;
+mod verdicts;
 
+pub use interval::{Bootstrap, Interval, Resampling, bootstrap, clopper_pearson, percentile, wilson};
 pub use moments::{mean, standard_deviation};
 pub use number::{Finite, NotInRange, Positive, Share};
+pub use paired::{PairedDifference, paired_difference};
+pub use ranking::{average_precision, lift_at, partial_spearman, precision_at, roc_auc, spearman};
+pub use reliability::{Bin, calibration_error, reliability_curve};
+pub use strata::{Stratum, stratified_draw, stratified_folds};
+pub use verdicts::{Label, PairTally, RowTally};
 
 /// Why a statistic has no value.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
