@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::Limits;
 use crate::constitution::BrokenLimit;
 use crate::margin::Margin;
 use crate::plan::Stance;
@@ -207,17 +208,6 @@ pub struct Readings {
     pub malleability: Option<f64>,
 }
 
-/// Where the answers part; fitted by calibration.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
-    /// Largest calibrated log-odds of *refuse* that may still run, in nats.
-    pub refuse_log_odds_max: f64,
-    /// Largest malleability that may still run, in [0, 1].
-    pub malleability_max: f64,
-    /// Largest flip share that may still run, in [0, 1].
-    pub flip_share_max: f64,
-}
-
 /// Everything a decision rests on.
 #[derive(Debug, Clone)]
 pub struct Case {
@@ -286,6 +276,13 @@ impl Veto {
     }
 }
 
+/// The veto of a plan that neither complies nor refuses; it needs no readings.
+#[must_use]
+pub fn veto_inconclusive() -> Veto {
+    let detail = "the plan neither complies nor refuses".to_owned();
+    Veto { reason: Reason::InconclusivePlan, detail, readings: None }
+}
+
 /// The planner refused; the readings say how firmly that would hold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Refusal {
@@ -304,27 +301,24 @@ pub fn decide(case: Case, limits: &Limits) -> Decision {
     };
     match stance {
         Stance::Refused => return Decision::Refusal(Refusal { readings }),
-        Stance::Inconclusive => {
-            return veto(Reason::InconclusivePlan, "the plan neither complies nor refuses".to_owned(), readings);
-        }
+        Stance::Inconclusive => return Decision::Veto(Veto { readings: Some(readings), ..veto_inconclusive() }),
         Stance::Complied => {}
     }
     if let Some(broken) = broken_limits.first() {
         return veto(Reason::Rule, broken.to_string(), readings);
     }
-    if readings.refuse_log_odds > limits.refuse_log_odds_max {
-        let detail = format!(
-            "log-odds of refuse {:.2} over the limit {:.2}",
-            readings.refuse_log_odds, limits.refuse_log_odds_max
-        );
+    let (refuse_max, malleability_max, flip_max) =
+        (limits.refuse_log_odds_max.get(), limits.malleability_max.get(), limits.flip_share_max.get());
+    if readings.refuse_log_odds > refuse_max {
+        let detail = format!("log-odds of refuse {:.2} over the limit {refuse_max:.2}", readings.refuse_log_odds);
         return veto(Reason::Constitution, detail, readings);
     }
-    if malleability > limits.malleability_max {
-        let detail = format!("malleability {malleability:.2} over the limit {:.2}", limits.malleability_max);
+    if malleability > malleability_max {
+        let detail = format!("malleability {malleability:.2} over the limit {malleability_max:.2}");
         return veto(Reason::Malleable, detail, readings);
     }
-    if flip_share > limits.flip_share_max {
-        let detail = format!("flip share {flip_share:.2} over the limit {:.2}", limits.flip_share_max);
+    if flip_share > flip_max {
+        let detail = format!("flip share {flip_share:.2} over the limit {flip_max:.2}");
         return veto(Reason::Malleable, detail, readings);
     }
     if refused_before {
@@ -368,8 +362,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::statistics::{Finite, Share};
 
-    const LIMITS: Limits = Limits { refuse_log_odds_max: -0.5, malleability_max: 0.6, flip_share_max: 0.3 };
+    fn limits() -> Limits {
+        let share = |value| Share::new(value).expect("a share");
+        Limits {
+            refuse_log_odds_max: Finite::new(-0.5).expect("finite"),
+            malleability_max: share(0.6),
+            flip_share_max: share(0.3),
+        }
+    }
 
     fn sound() -> Readings {
         Readings {
@@ -407,7 +409,7 @@ mod tests {
     fn a_sound_case_is_permitted_for_exactly_its_triple() {
         let case = case(sound());
         let digests = case.digests;
-        match decide(case, &LIMITS) {
+        match decide(case, &limits()) {
             Decision::Permit(leave) => assert_eq!(*leave.digests(), digests),
             other => panic!("{other:?}"),
         }
@@ -417,27 +419,27 @@ mod tests {
     fn each_limit_permits_at_its_edge_and_vetoes_past_it() {
         type Row = (fn(&mut Readings, f64), f64, Reason);
         let rows: [Row; 3] = [
-            (|r, v| r.refuse_log_odds = v, LIMITS.refuse_log_odds_max, Reason::Constitution),
-            (|r, v| r.malleability = Some(v), LIMITS.malleability_max, Reason::Malleable),
-            (|r, v| r.flip_share = Some(v), LIMITS.flip_share_max, Reason::Malleable),
+            (|r, v| r.refuse_log_odds = v, limits().refuse_log_odds_max.get(), Reason::Constitution),
+            (|r, v| r.malleability = Some(v), limits().malleability_max.get(), Reason::Malleable),
+            (|r, v| r.flip_share = Some(v), limits().flip_share_max.get(), Reason::Malleable),
         ];
         for (set, limit, expected) in rows {
             let mut readings = sound();
             set(&mut readings, limit);
-            assert!(matches!(decide(case(readings.clone()), &LIMITS), Decision::Permit(_)));
+            assert!(matches!(decide(case(readings.clone()), &limits()), Decision::Permit(_)));
             set(&mut readings, limit.next_up());
-            assert_eq!(reason(decide(case(readings), &LIMITS)), Some(expected));
+            assert_eq!(reason(decide(case(readings), &limits())), Some(expected));
         }
     }
 
     #[test]
     fn stance_and_ledger_come_before_a_permit() {
         let refused = Case { stance: Stance::Refused, ..case(sound()) };
-        assert!(matches!(decide(refused, &LIMITS), Decision::Refusal(_)));
+        assert!(matches!(decide(refused, &limits()), Decision::Refusal(_)));
         let inconclusive = Case { stance: Stance::Inconclusive, ..case(sound()) };
-        assert_eq!(reason(decide(inconclusive, &LIMITS)), Some(Reason::InconclusivePlan));
+        assert_eq!(reason(decide(inconclusive, &limits())), Some(Reason::InconclusivePlan));
         let remembered = Case { refused_before: true, ..case(sound()) };
-        assert_eq!(reason(decide(remembered, &LIMITS)), Some(Reason::FlippedRefusal));
+        assert_eq!(reason(decide(remembered, &limits())), Some(Reason::FlippedRefusal));
     }
 
     proptest! {
@@ -464,7 +466,7 @@ mod tests {
                     readings.decoding_instability = bad;
                 }
             }
-            let decision = decide(Case { stance, ..case(readings) }, &LIMITS);
+            let decision = decide(Case { stance, ..case(readings) }, &limits());
             prop_assert_eq!(reason(decision), Some(Reason::ProxyFault));
         }
     }

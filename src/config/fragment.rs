@@ -57,6 +57,7 @@ pub enum ProxyKind {
     /// A vision-language model's public ONNX export.
     Vlm,
     /// Recorded answers; for tests of everything but judgement.
+    #[cfg(feature = "__replay")]
     Recorded,
 }
 
@@ -177,7 +178,7 @@ impl Fragment {
     /// # Errors
     /// When any of the files does not stand.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let mut whole = Self::parse(path, &read_trusted(path)?)?;
+        let mut whole = Self::read_one(path)?;
         let mut folder = path.as_os_str().to_owned();
         folder.push(".d");
         let folder = PathBuf::from(folder);
@@ -193,8 +194,27 @@ impl Fragment {
         files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
         files.sort();
         for file in files {
-            whole = whole.with(Self::parse(&file, &read_trusted(&file)?)?);
+            whole = whole.with(Self::read_one(&file)?);
         }
         Ok(whole)
+    }
+
+    /// Reads one file; relative paths in it are relative to it, so that a configuration can be moved as a folder.
+    fn read_one(path: &Path) -> Result<Self, ConfigError> {
+        let mut fragment = Self::parse(path, &read_trusted(path)?)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let paths = [
+            &mut fragment.constitution,
+            &mut fragment.calibration,
+            &mut fragment.proxy.models,
+            &mut fragment.proxy.onnxruntime,
+            &mut fragment.audit.folder,
+            &mut fragment.permit.keys,
+            &mut fragment.ledger.folder,
+        ];
+        for written in paths.into_iter().flatten() {
+            *written = folder.join(&written);
+        }
+        Ok(fragment)
     }
 }

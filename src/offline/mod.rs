@@ -1,1 +1,3 @@
-//! Offline tools: the same signals over many tasks.
+//! Offline tools: provisioning, and the same signals over many tasks.
+
+pub mod models;

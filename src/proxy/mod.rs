@@ -4,6 +4,7 @@
 pub mod compact;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+#[cfg(feature = "__replay")]
 pub mod recorded;
 #[cfg(feature = "onnx")]
 pub mod vlm;

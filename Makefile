@@ -1,0 +1,94 @@
+# `make demo` and `make test` do all their own set-up. Everything they bring lies in build/ and target/.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench lint models venv packages test-packages clean train
+
+BUILD := build
+VENV := $(BUILD)/venv
+PYTHON := $(VENV)/bin/python
+export STEADFAST_TEST_PYTHON := $(abspath $(BUILD)/venv-test/bin/python)
+export STEADFAST_MODELS := $(abspath $(BUILD)/models/compact)
+export STEADFAST_ONNXRUNTIME := $(abspath $(BUILD)/lib/libonnxruntime.so.1.31.1)
+
+# Debian and Ubuntu names. The second list serves tests alone: peers in other languages, and what they talk to.
+PACKAGES := ca-certificates curl dbus gcc libc6-dev make npm pkg-config python3 python3-venv
+TEST_PACKAGES := dbus-broker g++ libsdbus-c++-dev libsodium-dev iproute2 systemd util-linux
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: models release ## Set everything up and watch the guard answer
+	@demo/demo.sh
+
+test: models $(BUILD)/venv-test/.stamp test-packages ## Set everything up and run every test
+	@step() { printf '\n== %s\n' "$$*"; }
+	step "formatting and lints"
+	cargo fmt --check
+	cargo clippy --locked --all-targets --features __replay -- --deny warnings
+	step "tests"
+	if command -v cargo-nextest >/dev/null; then
+		cargo nextest run --locked --features __replay --no-fail-fast
+	else
+		cargo test --locked --features __replay --no-fail-fast
+	fi
+
+bench: models release ## Print the benchmarks, as ratios in one run
+	@cargo bench --locked --features __bench
+
+release: packages
+	@printf '== building the release\n'
+	cargo build --release --locked
+.PHONY: release
+
+models: packages venv ## Bring the models and the ONNX Runtime library into build/
+	@printf '== building the installer\n'
+	cargo build --locked --bin steadfast
+	printf '== models\n'
+	target/debug/steadfast model install
+
+venv: packages $(VENV)/.stamp
+
+$(VENV)/.stamp: models/requirements.txt
+	@printf '== Python for converting models\n'
+	python3 -m venv $(VENV) || { echo 'make: python3 with venv is needed (Debian: python3-venv)' >&2; exit 1; }
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(BUILD)/venv-test/.stamp: tests/requirements.txt | packages
+	@printf '== Python peers for tests\n'
+	python3 -m venv $(BUILD)/venv-test
+	$(BUILD)/venv-test/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+# A package is missing when its name is not installed; only then are root's rights asked for.
+define install_packages
+	missing=()
+	for package in $(1); do
+		[[ $$(dpkg-query --show --showformat='$${db:Status-Status}' "$$package" 2>/dev/null) == installed ]] || missing+=("$$package")
+	done
+	for tool in npm; do if command -v $$tool >/dev/null; then missing=("$${missing[@]/$$tool}"); fi; done
+	missing=($${missing[@]})
+	if (( $${#missing[@]} )); then
+		printf '== Debian packages: %s\n' "$${missing[*]}"
+		sudo=(); (( EUID )) && sudo=(sudo)
+		"$${sudo[@]}" apt-get -qq update && DEBIAN_FRONTEND=noninteractive "$${sudo[@]}" apt-get -qq install --yes --no-install-recommends "$${missing[@]}" >/dev/null ||
+			{ echo "make: could not install: $${missing[*]}; install them by hand and run this again" >&2; exit 1; }
+	fi
+endef
+
+packages:
+	@command -v cargo >/dev/null || { echo 'make: cargo is needed; install Rust 1.92 or newer with rustup' >&2; exit 1; }
+	$(call install_packages,$(PACKAGES))
+
+test-packages: packages
+	@$(call install_packages,$(TEST_PACKAGES))
+
+train: ## Train the verdict head: make train DATA=folder
+	@[[ -n "$(DATA)" ]] || { echo 'make: say where the data lie: make train DATA=folder' >&2; exit 1; }
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement models/requirements-training.txt
+	$(PYTHON) models/train_head.py --data "$(DATA)" --models $(BUILD)/models/compact --out models/verdict_head.json
+
+clean: ## Remove what was built and brought
+	rm -rf $(BUILD) target
