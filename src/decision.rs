@@ -130,6 +130,12 @@ pub enum Failure {
         /// Checks waiting.
         waiting: usize,
     },
+    /// This client asks faster than it may.
+    #[error("more than {checks_per_second_max} checks a second were asked for")]
+    Pace {
+        /// The pace a client may keep, in checks per second.
+        checks_per_second_max: u32,
+    },
     /// The proxy failed.
     #[error(transparent)]
     Proxy(#[from] Fault),
@@ -153,7 +159,7 @@ impl Failure {
             Self::Image(_) => Reason::ImageInvalid,
             Self::Stale { .. } | Self::Stamp => Reason::ImageStale,
             Self::Deadline { .. } | Self::Proxy(Fault::DeadlinePassed) => Reason::Deadline,
-            Self::Overload { .. } => Reason::Overload,
+            Self::Overload { .. } | Self::Pace { .. } => Reason::Overload,
             Self::Proxy(
                 Fault::NonFinite(_)
                 | Fault::NonFiniteTensor { .. }

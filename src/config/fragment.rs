@@ -48,6 +48,29 @@ pub enum Mode {
     Shadow,
 }
 
+impl Mode {
+    /// The stable word, as it is written in files and on the bus.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+        }
+    }
+
+    /// The mode a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Enforce, Self::Shadow].into_iter().find(|mode| mode.word() == word)
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
 /// Which proxy family judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
