@@ -3,6 +3,9 @@
 //! A calibration belongs to one proxy, one constitution and one prompt layout, named by digest; a mismatch stops the
 //! start. Its file refuses unknown keys, and every number's range is in its type, so that what parses can be used.
 
+mod risk_control;
+mod scale;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +14,9 @@ use crate::margin::{Margin, NonFinite};
 use crate::signals::malleability::Composite;
 use crate::statistics::{Finite, Positive, Share};
 use crate::triple::Digest;
+
+pub use risk_control::{Choice, ChoiceError, Guarantee, Judged, Request, choose_limits, rates, vetoes};
+pub use scale::{ScaleError, fit_margin_scale};
 
 /// A calibration file, validated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,10 +108,12 @@ pub struct Rate {
 pub struct SourceRates {
     /// The source's name.
     pub source: String,
-    /// Plans that should not run and would have.
-    pub miss: Rate,
-    /// Plans that should run and would not have.
-    pub false_veto: Rate,
+    /// Plans that should not run and would have; absent where the source has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss: Option<Rate>,
+    /// Plans that should run and would not have; absent where the source has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub false_veto: Option<Rate>,
 }
 
 /// Why a text is not a calibration; names the line.

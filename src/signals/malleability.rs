@@ -3,12 +3,15 @@
 //! Definition (first paper, signal A5): L2-regularised logistic regression (C = 1) over A1's three rates, A2, A3 and
 //! A4, each standardised on the rows it was fitted on. Score: `σ(bias + Σ wᵢ (xᵢ − meanᵢ) / scaleᵢ)`, 0 to 1; larger is
 //! likelier to be what the composite was fitted to predict. A proxy that writes no traces uses a reduced composite,
-//! which simply names fewer features.
+//! which simply names fewer features. Fitted composites are checked against scikit-learn's `StandardScaler` and
+//! `LogisticRegression(C=1)` in `tests/reference/malleability.json`.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Feature, Features};
-use crate::statistics::{Finite, Positive, Share};
+use crate::statistics::{
+    Finite, Positive, Regression, Share, Undefined, count, logistic, logistic_regression, mean, stratified_folds,
+};
 
 /// What a composite predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -76,6 +79,162 @@ pub enum ScoreError {
     NonFinite(Feature),
 }
 
+/// Why no composite could be fitted.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum FitError {
+    /// A row lacks a feature. Rows are left out by who brings them, knowingly, or not at all.
+    #[error("row {row} lacks the reading {feature}")]
+    Missing {
+        /// The row, from 0.
+        row: usize,
+        /// What it lacks.
+        feature: Feature,
+    },
+    /// A reading was NaN or infinite.
+    #[error("row {row} has a reading {feature} that is not a finite number")]
+    NonFinite {
+        /// The row, from 0.
+        row: usize,
+        /// Which reading.
+        feature: Feature,
+    },
+    /// A feature is the same in every row: there is nothing to standardise by.
+    #[error("the reading {0} is the same in every row")]
+    Constant(Feature),
+    /// No terms, or a feature named twice.
+    #[error(transparent)]
+    Composite(#[from] CompositeError),
+    /// The rows do not define a fit.
+    #[error(transparent)]
+    Undefined(#[from] Undefined),
+}
+
+/// The rows a composite is fitted on, in parallel.
+#[derive(Debug, Clone, Copy)]
+pub struct Examples<'a> {
+    /// The readings of each row.
+    pub readings: &'a [Features],
+    /// Whether the target was the case.
+    pub positive: &'a [bool],
+}
+
+/// Repeated cross-validation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CrossValidation {
+    /// Folds per repeat.
+    pub folds: usize,
+    /// Repeats, each with its own deal.
+    pub repeats: u64,
+    /// Seed of the first deal; each repeat adds one.
+    pub seed: u64,
+}
+
+impl CrossValidation {
+    /// Five folds, five times, as the first paper has it.
+    #[must_use]
+    pub const fn five_by_five(seed: u64) -> Self {
+        Self { folds: 5, repeats: 5, seed }
+    }
+}
+
+/// Fits a composite over these features: standardise, then minimise `Σ log-loss + ½ ‖w‖²` (L2, C = 1, bias free).
+///
+/// # Errors
+/// When a reading is missing or not finite, a feature does not vary, or only one class is there.
+pub fn fit(target: Target, features: &[Feature], examples: Examples<'_>) -> Result<Composite, FitError> {
+    let Examples { readings, positive } = examples;
+    if positive.iter().all(|label| *label) || !positive.contains(&true) {
+        return Err(Undefined::OneClass.into());
+    }
+    let mut rows = vec![Vec::with_capacity(features.len()); readings.len()];
+    let mut standards = Vec::with_capacity(features.len());
+    for &feature in features {
+        let column = column(feature, readings)?;
+        let (centre, scale) = standard(feature, &column)?;
+        for (row, reading) in rows.iter_mut().zip(&column) {
+            row.push((reading - centre.get()) / scale.get());
+        }
+        standards.push((feature, centre, scale));
+    }
+    let targets: Vec<f64> = positive.iter().map(|label| if *label { 1.0 } else { 0.0 }).collect();
+    let regression =
+        Regression { rows: &rows, targets: &targets, row_weights: &vec![1.0; positive.len()], penalty: 1.0 };
+    let line = logistic_regression(regression)?;
+    let finite = |value| Finite::new(value).map_err(|_| FitError::Undefined(Undefined::Overflow));
+    let terms = standards
+        .into_iter()
+        .zip(&line.weights)
+        .map(|((feature, mean, scale), &weight)| Ok(Term { feature, mean, scale, weight: finite(weight)? }))
+        .collect::<Result<Vec<_>, FitError>>()?;
+    Ok(Composite::new(target, terms, finite(line.bias)?)?)
+}
+
+/// Scores every row by composites fitted on the other folds: one column of scores per repeat, in the order of the rows.
+/// Rows of one group never stand on both sides.
+///
+/// # Errors
+/// As [`fit`] and [`stratified_folds`].
+pub fn cross_validate<G: Ord + Copy>(
+    features: &[Feature],
+    examples: Examples<'_>,
+    groups: &[G],
+    validation: CrossValidation,
+) -> Result<Vec<Vec<f64>>, FitError> {
+    let repeat = |repeat: u64| {
+        let seed = validation.seed.wrapping_add(repeat);
+        let folds = stratified_folds(examples.positive, groups, validation.folds, seed)?;
+        let composites = (0..validation.folds)
+            .map(|fold| {
+                let kept = || folds.iter().map(|&of| of != fold);
+                let readings: Vec<_> = keep(examples.readings, kept());
+                let positive: Vec<_> = keep(examples.positive, kept());
+                // What is predicted makes no difference to a score.
+                fit(Target::WrongVerdict, features, Examples { readings: &readings, positive: &positive })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let scores = examples.readings.iter().zip(&folds).enumerate().map(|(row, (readings, &fold))| {
+            let composite = composites.get(fold).ok_or(Undefined::OutOfRange("a fold"))?;
+            composite.score(readings).map(Share::get).map_err(|error| FitError::from_score(row, error))
+        });
+        scores.collect()
+    };
+    (0..validation.repeats).map(repeat).collect()
+}
+
+impl FitError {
+    const fn from_score(row: usize, error: ScoreError) -> Self {
+        match error {
+            ScoreError::Missing(feature) => Self::Missing { row, feature },
+            ScoreError::NonFinite(feature) => Self::NonFinite { row, feature },
+        }
+    }
+}
+
+fn keep<T: Clone>(rows: &[T], kept: impl Iterator<Item = bool>) -> Vec<T> {
+    rows.iter().zip(kept).filter(|(_, kept)| *kept).map(|(row, _)| row.clone()).collect()
+}
+
+fn column(feature: Feature, readings: &[Features]) -> Result<Vec<f64>, FitError> {
+    let read = |(row, readings): (usize, &Features)| match readings.get(&feature) {
+        None => Err(FitError::Missing { row, feature }),
+        Some(reading) if !reading.is_finite() => Err(FitError::NonFinite { row, feature }),
+        Some(reading) => Ok(*reading),
+    };
+    readings.iter().enumerate().map(read).collect()
+}
+
+/// Mean and population standard deviation (divisor n), as scikit-learn's `StandardScaler`.
+fn standard(feature: Feature, column: &[f64]) -> Result<(Finite, Positive), FitError> {
+    if column.iter().all(|reading| column.first() == Some(reading)) {
+        return Err(FitError::Constant(feature));
+    }
+    let centre = mean(column)?;
+    let squares: f64 = column.iter().map(|reading| (reading - centre).powi(2)).sum();
+    let centre = Finite::new(centre).map_err(|_| Undefined::Overflow)?;
+    let scale = Positive::new((squares / count(column.len())).sqrt()).map_err(|_| FitError::Constant(feature))?;
+    Ok((centre, scale))
+}
+
 impl Composite {
     /// A composite over these terms.
     ///
@@ -139,16 +298,6 @@ impl Composite {
         let log_odds = self.log_odds(readings)?;
         let last = self.terms.last().map_or(Feature::MarginSize, |term| term.feature);
         Share::new(logistic(log_odds)).map_err(|_| ScoreError::NonFinite(last))
-    }
-}
-
-/// `1 / (1 + e^−x)`, without overflow on either side.
-pub(crate) fn logistic(x: f64) -> f64 {
-    if x >= 0.0 {
-        1.0 / (1.0 + (-x).exp())
-    } else {
-        let e = x.exp();
-        e / (1.0 + e)
     }
 }
 

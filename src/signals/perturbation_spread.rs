@@ -4,9 +4,12 @@
 //! kinds × 4 (Gaussian at two strengths; opaque, translucent and blurred patch at a random place), in nats. Sign:
 //! never negative; larger is less stable. Sample standard deviation (n − 1), checked against numpy in
 //! `tests/reference/signals.json`.
+//!
+//! [`SequentialSpread`] can tell on which side of a limit the spread lies before all copies are judged. What it yields
+//! is a side, not a spread: a composite fitted on 20 copies is never fed with fewer.
 
 use crate::margin::Margin;
-use crate::statistics::{Undefined, count, standard_deviation};
+use crate::statistics::{Positive, Undefined, count, standard_deviation};
 
 /// Noise kinds, dealt in rotation.
 pub const KINDS: usize = 5;
@@ -61,6 +64,106 @@ fn relative(spread: f64, clean: Margin) -> f64 {
         (_, false) => 1.0,
         (false, true) => 0.0,
         (true, true) => 1.0 / (1.0 + size / spread),
+    }
+}
+
+/// Fewest copies before a sequential test may stop: every noise kind once, and one again.
+pub const COPIES_MIN: usize = KINDS + 1;
+/// Ratio of the two deviations a sequential test tells apart.
+const SIGMA_RATIO: f64 = 2.0;
+/// Chance accepted for either error, α = β.
+const ERROR_RATE: f64 = 0.05;
+
+/// On which side of the limit a spread lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// At or under the limit.
+    Low,
+    /// Over the limit.
+    High,
+}
+
+/// A sequential test that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// On which side the spread lies.
+    pub side: Side,
+    /// How many copies that took; goes into the record.
+    pub copies: usize,
+}
+
+/// Why a copy does not belong to the test.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum SequentialError {
+    /// The kinds must take turns: dealt one kind after another, the first few copies speak for one kind only and far
+    /// too many spreads are called high.
+    #[error("a copy of noise kind {got}; the next is kind {expected}")]
+    OutOfRotation {
+        /// The kind whose turn it is, from 0.
+        expected: usize,
+        /// The kind given.
+        got: usize,
+    },
+    /// The test has already ended.
+    #[error("the test ended after {0} copies")]
+    Ended(usize),
+    /// The margins are too large to square.
+    #[error(transparent)]
+    Undefined(#[from] Undefined),
+}
+
+/// Wald's sequential probability ratio test on the variance of the margin: σ = limit / √2 against σ = limit · √2
+/// (ratio 2), α = β = 0.05, at least [`COPIES_MIN`] copies and at most [`COPIES`]; where the last copy leaves it
+/// undecided, the full spread is compared with the limit. The unknown mean costs one degree of freedom:
+/// `log LR = −(n − 1) ln 2 + ½ S (1/σ₀² − 1/σ₁²)`, S the sum of squares about the mean (Wald, "Sequential Analysis",
+/// 1947).
+#[derive(Debug, Clone)]
+pub struct SequentialSpread {
+    limit: Positive,
+    nats: Vec<f64>,
+    stopped: Option<Stopped>,
+}
+
+impl SequentialSpread {
+    /// A test of the spread against this limit in nats.
+    #[must_use]
+    pub const fn new(limit: Positive) -> Self {
+        Self { limit, nats: Vec::new(), stopped: None }
+    }
+
+    /// Takes one more copy's margin in; answers once the side is known. `kind` is the copy's noise kind, from 0.
+    ///
+    /// # Errors
+    /// When it is another kind's turn, the test has ended, or the margins are too large to square.
+    pub fn push(&mut self, kind: usize, copy: Margin) -> Result<Option<Stopped>, SequentialError> {
+        if let Some(stopped) = self.stopped {
+            return Err(SequentialError::Ended(stopped.copies));
+        }
+        let expected = self.nats.len() % KINDS;
+        if kind != expected {
+            return Err(SequentialError::OutOfRotation { expected, got: kind });
+        }
+        self.nats.push(copy.nats());
+        if self.nats.len() >= COPIES_MIN {
+            let side = self.side(standard_deviation(&self.nats)?);
+            self.stopped = side.map(|side| Stopped { side, copies: self.nats.len() });
+        }
+        Ok(self.stopped)
+    }
+
+    fn side(&self, spread: f64) -> Option<Side> {
+        let relative = spread / self.limit.get();
+        let freedom = count(self.nats.len() - 1);
+        // In units of the limit, 1/σ₀² is the ratio and 1/σ₁² its inverse.
+        let log_ratio = freedom * (0.5 * relative * relative * (SIGMA_RATIO - 1.0 / SIGMA_RATIO) - SIGMA_RATIO.ln());
+        let bound = ((1.0 - ERROR_RATE) / ERROR_RATE).ln();
+        match log_ratio {
+            ratio if ratio >= bound => Some(Side::High),
+            ratio if ratio <= -bound => Some(Side::Low),
+            _ if self.nats.len() < COPIES => None,
+            _ if relative > 1.0 => Some(Side::High),
+            _ => Some(Side::Low),
+        }
     }
 }
 

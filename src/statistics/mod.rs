@@ -3,6 +3,7 @@
 
 pub mod distribution;
 mod interval;
+mod logistic;
 mod moments;
 mod number;
 mod paired;
@@ -12,6 +13,7 @@ mod strata;
 mod verdicts;
 
 pub use interval::{Bootstrap, Interval, Resampling, bootstrap, clopper_pearson, percentile, wilson};
+pub use logistic::{Line, Regression, logistic, logistic_regression};
 pub use moments::{mean, standard_deviation};
 pub use number::{Finite, NotInRange, Positive, Share};
 pub use paired::{PairedDifference, paired_difference};
@@ -56,6 +58,9 @@ pub enum Undefined {
     /// An argument outside its range.
     #[error("{0} is out of range")]
     OutOfRange(&'static str),
+    /// A fit that reached no minimum.
+    #[error("the fit reached no minimum")]
+    NoMinimum,
     /// The result is too large for a double.
     #[error("the result exceeds the range of a double")]
     Overflow,

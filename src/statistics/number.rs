@@ -72,6 +72,13 @@ ranged!(
     Share, "a number from 0 to 1", |value| (0.0..=1.0).contains(&value)
 );
 
+impl Share {
+    /// None of it.
+    pub const ZERO: Self = Self(0.0);
+    /// All of it.
+    pub const ONE: Self = Self(1.0);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
