@@ -2,8 +2,8 @@
 //!
 //! Two formats are read, JPEG and PNG, told apart by content. What would make two programs see two different pictures
 //! in the same bytes is refused, not interpreted: a picture that is cut short, animated, partly transparent, sixteen
-//! bits deep, in ink colours, or followed by more data. The containers are walked by our own code first ([`jpeg`] and
-//! [`png`] modules of this folder), because the codec beneath fills the missing part of a cut JPEG with grey and calls
+//! bits deep, in ink colours, or followed by more data. The containers are walked by our own code first (`jpeg` and
+//! `png` beside this file), because the codec beneath fills the missing part of a cut JPEG with grey and calls
 //! it decoded; what the codec then says must agree with what the walk found.
 //!
 //! Colour profiles (ICC, gamma, chromaticities) are not applied: samples are taken as sRGB, as the common vision
@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 use std::io::Cursor;
-use std::panic::catch_unwind;
+use std::panic::{UnwindSafe, catch_unwind};
 
 use image::codecs::jpeg::JpegDecoder;
 use image::codecs::png::PngDecoder;
@@ -211,7 +211,12 @@ pub enum ImageError {
 /// A [`ImageError`] that names what is wrong. A panic within the codec is caught and is an error too; it still
 /// reaches the process's panic hook.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, ImageError> {
-    catch_unwind(|| decode_unguarded(bytes)).unwrap_or(Err(ImageError::Panicked))
+    guarded(|| decode_unguarded(bytes))
+}
+
+/// The boundary at which a panic of the codec ends.
+fn guarded(step: impl FnOnce() -> Result<Decoded, ImageError> + UnwindSafe) -> Result<Decoded, ImageError> {
+    catch_unwind(step).unwrap_or(Err(ImageError::Panicked))
 }
 
 fn decode_unguarded(bytes: &[u8]) -> Result<Decoded, ImageError> {
@@ -311,4 +316,56 @@ fn opaque_rgb(image: DynamicImage) -> Result<RgbImage, ImageError> {
         return Err(ImageError::NotOpaque { pixels: clear });
     }
     Ok(image.into_rgb8())
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{ColorType, ImageResult};
+
+    use super::*;
+
+    /// A codec that claims what no walk would let through.
+    struct Claims {
+        size: (u32, u32),
+        colour: ColorType,
+    }
+
+    impl ImageDecoder for Claims {
+        fn dimensions(&self) -> (u32, u32) {
+            self.size
+        }
+
+        fn color_type(&self) -> ColorType {
+            self.colour
+        }
+
+        fn read_image(self, _: &mut [u8]) -> ImageResult<()> {
+            Ok(())
+        }
+
+        fn read_image_boxed(self: Box<Self>, _: &mut [u8]) -> ImageResult<()> {
+            Ok(())
+        }
+    }
+
+    fn read_claims(size: (u32, u32), colour: ColorType) -> Result<DynamicImage, ImageError> {
+        let orientation = Orientation::NoTransforms;
+        let outline =
+            Outline { format: Format::Png, width: 6000, height: 4000, orientation, bytes: Cow::Borrowed(&[]) };
+        read(&outline, Claims { size, colour })
+    }
+
+    #[test]
+    fn a_codec_that_asks_for_too_much_memory_is_refused_before_it_gets_it() {
+        let bytes = 2 * 3 * IMAGE_PIXELS_MAX;
+        assert_eq!(read_claims((6000, 4000), ColorType::Rgb16).err(), Some(ImageError::TooManyBytes { bytes }));
+        let disagreement = ImageError::Disagreement { format: Format::Png };
+        assert_eq!(read_claims((6000, 3999), ColorType::L8).err(), Some(disagreement));
+        assert!(read_claims((6000, 4000), ColorType::L8).is_ok());
+    }
+
+    #[test]
+    fn a_panic_of_the_codec_is_an_error() {
+        assert_eq!(guarded(|| panic!("as some codecs do on broken data")), Err(ImageError::Panicked));
+    }
 }

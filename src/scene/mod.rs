@@ -3,6 +3,7 @@
 
 pub mod decode;
 pub mod perturb;
+pub mod resize;
 
 mod jpeg;
 mod jpeg_scan;
