@@ -163,9 +163,10 @@ fn unit_at(tokens: &[Token], at: usize) -> Option<(Dimension, f64, usize)> {
     (!(derived || (ambiguous && !settled))).then_some((dimension, factor, at))
 }
 
-/// `m²`, `m^2`, `m2`: an area or a volume, not a length.
+/// `m²`, `m^2`, `m2`: an area or a volume, not a length. `6'2"` is one, so marks may have a number behind them.
 fn is_power(next: &Token, unit: &Token) -> bool {
-    next.is_mark(&['²', '³', '^']) || (next.number().is_some() && next.bytes.start == unit.bytes.end)
+    let attached = next.number().is_some() && next.bytes.start == unit.bytes.end;
+    next.is_mark(&['²', '³', '^']) || (attached && unit.word().is_some())
 }
 
 /// `kg/m3`, `g/l`, `kg/h`: a density or a rate, not a load.
