@@ -1,4 +1,5 @@
 //! The shipped constitution, the loader's messages, and what the digest must notice.
+#![expect(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
 use steadfast::constitution::limits::{BROKEN_LIMITS_MAX, Breach, EXCERPT_CHARS_MAX, Place, broken_limits};
