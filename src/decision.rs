@@ -1,6 +1,7 @@
 //! The whole policy on one screen: readings and limits in; permit, veto or refusal out.
 //!
-//! [`decide`] is the only function that makes a [`Leave`], and a `Leave` is the only thing a permit can be signed from.
+//! [`decide`] is the only function that makes a [`Leave`], [`release`] the only one that makes a [`Release`], and
+//! nothing else can be signed into a permit.
 
 use std::fmt;
 
@@ -263,6 +264,90 @@ impl Leave {
     }
 }
 
+/// Largest name of a person who releases a plan, in bytes of UTF-8.
+pub const RELEASE_WHO_BYTES_MAX: usize = 128;
+/// Largest note a release carries, in bytes of UTF-8.
+pub const RELEASE_NOTE_BYTES_MAX: usize = 512;
+
+/// A person's leave to run one plan that was vetoed. Made by [`release`] alone; cannot be copied or read back.
+#[derive(Debug, Serialize)]
+#[must_use = "a release that is not signed permits nothing"]
+pub struct Release {
+    digests: Digests,
+    vetoed: Reason,
+    who: String,
+    note: String,
+}
+
+impl Release {
+    /// The triple that may run.
+    #[must_use]
+    pub const fn digests(&self) -> &Digests {
+        &self.digests
+    }
+
+    /// Why it had been vetoed.
+    #[must_use]
+    pub const fn vetoed(&self) -> Reason {
+        self.vetoed
+    }
+
+    /// Who releases it.
+    #[must_use]
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
+    /// Why that person releases it.
+    #[must_use]
+    pub fn note(&self) -> &str {
+        &self.note
+    }
+}
+
+/// Why a vetoed plan cannot be released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// The veto came from a fault, so nobody judged the plan: it has to be checked again instead.
+    #[error("a veto for {0} is a fault, not a judgement; check the plan again")]
+    NotJudged(Reason),
+    /// Who or why is empty, too long, or holds a control character.
+    #[error("{field} must have 1 to {bytes_max} bytes and no control characters")]
+    Text {
+        /// `who` or `note`.
+        field: &'static str,
+        /// The limit, in bytes.
+        bytes_max: usize,
+    },
+}
+
+/// Makes the leave by which a person, named, overrules one veto, for a reason, given. Vetoes that are faults cannot be
+/// overruled: no error leads to a permit.
+///
+/// # Errors
+/// When the veto was a fault, or who or why is missing, too long or not plain text.
+pub fn release(digests: Digests, vetoed: Reason, who: String, note: String) -> Result<Release, ReleaseError> {
+    match vetoed {
+        Reason::Constitution | Reason::Malleable | Reason::FlippedRefusal | Reason::Rule | Reason::InconclusivePlan => {
+        }
+        Reason::ImageInvalid
+        | Reason::ImageStale
+        | Reason::InputLimit
+        | Reason::Deadline
+        | Reason::Overload
+        | Reason::ProxyFault
+        | Reason::AuditUnavailable
+        | Reason::NotReady
+        | Reason::Internal => return Err(ReleaseError::NotJudged(vetoed)),
+    }
+    for (field, text, bytes_max) in [("who", &who, RELEASE_WHO_BYTES_MAX), ("note", &note, RELEASE_NOTE_BYTES_MAX)] {
+        if text.trim().is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
+            return Err(ReleaseError::Text { field, bytes_max });
+        }
+    }
+    Ok(Release { digests, vetoed, who, note })
+}
+
 /// A no, and why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Veto {
@@ -475,6 +560,23 @@ mod tests {
             let decision = decide(Case { stance, ..case(readings) }, &limits());
             prop_assert_eq!(reason(decision), Some(Reason::ProxyFault));
         }
+    }
+
+    #[test]
+    fn a_person_may_overrule_a_judgement_but_not_a_fault() {
+        let digests = Digests::of(b"i", b"p", b"q");
+        let judged =
+            [Reason::Constitution, Reason::Malleable, Reason::FlippedRefusal, Reason::Rule, Reason::InconclusivePlan];
+        for reason in Reason::ALL {
+            let released = release(digests, reason, "uid 1000".to_owned(), "seen on site".to_owned());
+            assert_eq!(released.is_ok(), judged.contains(&reason), "{reason}");
+        }
+        let text = |who: &str, note: &str| release(digests, Reason::Rule, who.to_owned(), note.to_owned()).is_ok();
+        assert!(text(&"w".repeat(RELEASE_WHO_BYTES_MAX), &"n".repeat(RELEASE_NOTE_BYTES_MAX)));
+        assert!(
+            !text(&"w".repeat(RELEASE_WHO_BYTES_MAX + 1), "n") && !text("w", &"n".repeat(RELEASE_NOTE_BYTES_MAX + 1))
+        );
+        assert!(!text(" ", "n") && !text("w", "") && !text("w", "a\nb"));
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod config;
 pub mod ledger;
 pub mod permit;
 pub mod proxy;
+mod store;
 
 // Sequence: the one path a triple takes, on the robot and offline alike.
 pub mod assessment;
