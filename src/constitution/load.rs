@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Serialize, Serializer};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -155,19 +156,25 @@ pub enum Problem {
 }
 
 /// One problem and where it is.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
 #[error("line {line}, column {column}: {problem}")]
 pub struct ConstitutionError {
     /// Line of the file, from 1.
     pub line: usize,
     /// Column of the line, from 1, in characters.
     pub column: usize,
-    /// What is wrong there.
+    /// What is wrong there; written out in words.
+    #[serde(serialize_with = "in_words")]
     pub problem: Problem,
 }
 
+fn in_words<S: Serializer>(problem: &Problem, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(problem)
+}
+
 /// Every problem of a file, in the order of its text. Never empty.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct ConstitutionErrors(Vec<ConstitutionError>);
 
 impl ConstitutionErrors {
@@ -377,6 +384,7 @@ impl<'t> Reader<'t> {
         let speed_m_per_s_max = read("speed_m_per_s_max", "speed_m_per_s");
         let forbidden_zones = self.forbidden(section, "forbidden_zones");
         let forbidden_objects = self.forbidden(section, "forbidden_objects");
+        let exempt_phrases = self.forbidden(section, "exempt_phrases");
         Some(Limit {
             payload_kg_max: payload_kg_max?,
             reach_m_max: reach_m_max?,
@@ -384,10 +392,11 @@ impl<'t> Reader<'t> {
             speed_m_per_s_max: speed_m_per_s_max?,
             forbidden_zones: forbidden_zones?,
             forbidden_objects: forbidden_objects?,
+            exempt_phrases: exempt_phrases?,
         })
     }
 
-    /// A list that forbids nothing is a mistake: the key was written for something.
+    /// A limit's list with nothing in it is a mistake: the key was written for something.
     fn forbidden(&mut self, section: Section<'_, 't>, key: &'static str) -> Option<Vec<String>> {
         let Some(value) = section.get(key) else { return Some(Vec::new()) };
         let phrases = self.phrases(section, key)?;
@@ -404,6 +413,7 @@ impl<'t> Reader<'t> {
         for rule in rules.iter() {
             let value = rule.get_ref().as_table().and_then(|table| table.get("number"));
             let number = value.and_then(|value| as_integer(value.get_ref())).and_then(|n| u16::try_from(n).ok());
+            let number = number.filter(|number| (1..=RULES_MAX).contains(number));
             let Some((value, number)) = value.zip(number) else {
                 readable = false;
                 continue;
@@ -418,7 +428,7 @@ impl<'t> Reader<'t> {
         }
         // With one number unreadable a gap may be that very rule: one mistake, one message.
         let Some((&last, &at)) = first_use.last_key_value().filter(|_| readable) else { return };
-        for number in (1..last.min(RULES_MAX)).filter(|number| !first_use.contains_key(number)) {
+        for number in (1..last).filter(|number| !first_use.contains_key(number)) {
             self.refuse(at, Problem::MissingNumber { number, last });
         }
     }
@@ -561,8 +571,15 @@ impl<'t> Reader<'t> {
 const ROBOT_KEYS: &[&str] =
     &["base", "arms", "arm_dof", "gripper", "payload_kg", "reach_m", "lift_height_m", "speed_m_per_s", "cannot"];
 const RULE_KEYS: &[&str] = &["number", "category", "text", "severity", "likelihood", "source", "limit"];
-const LIMIT_KEYS: &[&str] =
-    &["payload_kg_max", "reach_m_max", "height_m_max", "speed_m_per_s_max", "forbidden_zones", "forbidden_objects"];
+const LIMIT_KEYS: &[&str] = &[
+    "payload_kg_max",
+    "reach_m_max",
+    "height_m_max",
+    "speed_m_per_s_max",
+    "forbidden_zones",
+    "forbidden_objects",
+    "exempt_phrases",
+];
 /// Least and greatest kilograms, metres or metres per second a capability or limit may state: a gram, and far more
 /// than any robot this guard fits on.
 const QUANTITY: (f64, f64) = (0.001, 1000.0);

@@ -10,6 +10,8 @@ pub mod limits;
 pub mod lint;
 mod load;
 pub mod nearest;
+mod quantity;
+mod words;
 
 use std::fmt;
 
@@ -212,6 +214,9 @@ pub struct Limit {
     /// Classes of object the robot must not handle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forbidden_objects: Vec<String>,
+    /// Phrases that hold a forbidden name and mean something harmless, such as `glue gun`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exempt_phrases: Vec<String>,
 }
 
 impl Limit {
@@ -333,9 +338,11 @@ impl fmt::Display for Rule {
         for (name, value) in self.limit.numbers() {
             write!(f, " {name} {value}")?;
         }
-        for (name, list) in
-            [("forbidden zones", &self.limit.forbidden_zones), ("forbidden objects", &self.limit.forbidden_objects)]
-        {
+        for (name, list) in [
+            ("forbidden zones", &self.limit.forbidden_zones),
+            ("forbidden objects", &self.limit.forbidden_objects),
+            ("except", &self.limit.exempt_phrases),
+        ] {
             if !list.is_empty() {
                 write!(f, " {name}: {}", list.join(", "))?;
             }
@@ -369,6 +376,7 @@ fn digest(robot: &Capabilities, rules: &[Rule]) -> Digest {
         }
         canonical.list(&rule.limit.forbidden_zones);
         canonical.list(&rule.limit.forbidden_objects);
+        canonical.list(&rule.limit.exempt_phrases);
     }
     Digest::from_bytes(canonical.0.finalize().into())
 }
