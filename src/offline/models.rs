@@ -79,7 +79,10 @@ struct File {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 enum Source {
-    Hub { url: String, file: String },
+    Hub {
+        url: String,
+        file: String,
+    },
     Pypi {
         package: String,
         version: String,
@@ -89,7 +92,12 @@ enum Source {
         platform: Vec<String>,
         python: Option<String>,
     },
-    Npm { package: String, version: String, archive: String, archive_sha256: Digest },
+    Npm {
+        package: String,
+        version: String,
+        archive: String,
+        archive_sha256: Digest,
+    },
 }
 
 impl fmt::Display for Source {
@@ -331,11 +339,7 @@ fn fetch_into_folder(
 }
 
 /// Gives the cached file where it is right; else fetches it beside its place, checks it and moves it there.
-fn cached(
-    path: &Path,
-    sha256: &Digest,
-    fetch: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<PathBuf, String> {
+fn cached(path: &Path, sha256: &Digest, fetch: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let state = |path: &Path| state_of(path, sha256).map_err(|error| error.to_string());
     if state(path)? == State::Verified {
         return Ok(path.to_owned());
@@ -397,7 +401,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("file");
         let right = Digest::of(b"right");
-        let fetch = |bytes: &'static [u8]| move |target: &Path| std::fs::write(target, bytes).map_err(|e| e.to_string());
+        let fetch =
+            |bytes: &'static [u8]| move |target: &Path| std::fs::write(target, bytes).map_err(|e| e.to_string());
         let refused = cached(&path, &right, fetch(b"wrong")).expect_err("the wrong bytes");
         assert!(refused.contains(&Digest::of(b"wrong").to_string()), "{refused}");
         assert!(!path.exists() && !folder.path().join("file.partial").exists(), "nothing is left of them");

@@ -1,0 +1,240 @@
+//! What may be taken out of a log again, in what order, and doing it.
+//!
+//! By size: first whole segments without a veto, oldest first; then, in segments with vetoes, the payloads of
+//! everything else; only when nothing but vetoes is left, the oldest of those. So no veto goes while any older answer
+//! of another kind is kept. By age likewise, with an age of its own for vetoes. The newest segment is never touched.
+//!
+//! Each step is written down and synced before it is done (`retired`), with the hashes that close the chain over what
+//! is missing; a step that was cut off is finished at the next start.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use super::frame::Header;
+use super::record::{CheckId, Event, Gap, PrunedSegment, Record, Retired, Sealed, Verdict};
+use super::segment::{self, Scan, Step, path_of};
+
+/// Bounds of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Most bytes the log may have. One segment more may be on disk while a step is being carried out.
+    pub bytes_max: u64,
+    /// Age past which answers other than vetoes go, by the wall clock; `None` keeps them until room is needed.
+    pub age_max: Option<Duration>,
+    /// Age past which vetoes go; `None` keeps them until room is needed. Never less than `age_max`.
+    pub veto_age_max: Option<Duration>,
+}
+
+impl Default for Retention {
+    /// One gibibyte, no limit of age: a robot whose clock jumps ahead must not lose its log over it.
+    fn default() -> Self {
+        Self { bytes_max: 1024 * 1024 * 1024, age_max: None, veto_age_max: None }
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Takes the payloads of everything but vetoes out of this segment.
+    Prune(u64),
+    /// Removes this segment.
+    Drop(u64),
+}
+
+/// A step and its reason.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Retirement {
+    pub(super) act: Act,
+    pub(super) why: String,
+}
+
+/// The next step that the bounds ask for, if any.
+pub(super) fn next(
+    bounds: &Retention,
+    sealed: &[Sealed],
+    retired: &Retired,
+    newest_bytes: u64,
+    now_wall_ns: u64,
+) -> Option<Retirement> {
+    let prunable = |segment: &&Sealed| {
+        segment.others > 0 && !retired.pruned.iter().any(|pruned| pruned.segment == segment.segment)
+    };
+    let older = |segment: &Sealed, age_max: Option<Duration>| {
+        age_max.is_some_and(|age_max| u128::from(now_wall_ns.saturating_sub(segment.last_wall_ns)) > age_max.as_nanos())
+    };
+    let aged: Vec<&Sealed> = sealed.iter().filter(|segment| older(segment, bounds.age_max)).collect();
+    let veto_age_max = bounds.veto_age_max.map(|age| age.max(bounds.age_max.unwrap_or_default()));
+    let by_age = first_of(&aged, prunable)
+        .or_else(|| {
+            sealed
+                .iter()
+                .find(|segment| segment.vetoes > 0 && older(segment, veto_age_max))
+                .map(|s| Act::Drop(s.segment))
+        })
+        .map(|act| Retirement { act, why: "older than the log's limit of age".to_owned() });
+    by_age.or_else(|| {
+        let bytes = sealed.iter().map(|segment| segment.bytes).sum::<u64>() + newest_bytes;
+        if bytes <= bounds.bytes_max {
+            return None;
+        }
+        let all: Vec<&Sealed> = sealed.iter().collect();
+        let act = first_of(&all, prunable).or_else(|| sealed.first().map(|oldest| Act::Drop(oldest.segment)))?;
+        Some(Retirement { act, why: format!("the log has {bytes} bytes; at most {} are kept", bounds.bytes_max) })
+    })
+}
+
+/// The first step among these segments that costs no veto.
+fn first_of(segments: &[&Sealed], prunable: impl Fn(&&Sealed) -> bool) -> Option<Act> {
+    let drop = segments.iter().find(|segment| segment.vetoes == 0).map(|segment| Act::Drop(segment.segment));
+    drop.or_else(|| segments.iter().find(|segment| prunable(segment)).map(|segment| Act::Prune(segment.segment)))
+}
+
+/// What will have been taken out after this step; `None` where the segment is not there.
+pub(super) fn after(retired: &Retired, sealed: &[Sealed], act: Act, records: u64) -> Option<Retired> {
+    let mut retired = retired.clone();
+    match act {
+        Act::Prune(segment) => retired.pruned.push(PrunedSegment { segment, records }),
+        Act::Drop(segment) => {
+            let gone = sealed.iter().find(|sealed| sealed.segment == segment)?;
+            retired.pruned.retain(|pruned| pruned.segment != segment);
+            retired.gaps.push(Gap {
+                first_segment: segment,
+                last_segment: segment,
+                before: gone.before,
+                last: gone.last,
+                first_sequence: gone.first_sequence,
+                last_sequence: gone.last_sequence,
+                vetoes: gone.vetoes,
+                others: gone.others,
+            });
+            retired.gaps.sort_by_key(|gap| gap.first_segment);
+            retired.gaps = join(retired.gaps);
+        }
+    }
+    Some(retired)
+}
+
+/// Joins gaps that touch.
+fn join(gaps: Vec<Gap>) -> Vec<Gap> {
+    let mut joined: Vec<Gap> = Vec::new();
+    for gap in gaps {
+        match joined.last_mut().filter(|last| last.last_segment + 1 == gap.first_segment) {
+            Some(last) => {
+                last.last_segment = gap.last_segment;
+                last.last = gap.last;
+                last.last_sequence = gap.last_sequence;
+                last.vetoes += gap.vetoes;
+                last.others += gap.others;
+            }
+            None => joined.push(gap),
+        }
+    }
+    joined
+}
+
+/// Does what was written down.
+pub(super) fn carry_out(dir: &Path, sealed: &mut Vec<Sealed>, act: Act) -> io::Result<()> {
+    match act {
+        Act::Drop(segment) => {
+            sealed.retain(|sealed| sealed.segment != segment);
+            fs::remove_file(path_of(dir, segment))?;
+        }
+        Act::Prune(segment) => {
+            let bytes = prune(dir, segment)?;
+            if let Some(sealed) = sealed.iter_mut().find(|sealed| sealed.segment == segment) {
+                sealed.bytes = bytes;
+            }
+        }
+    }
+    segment::sync_dir(dir)
+}
+
+/// Finishes what was written down and then cut off. What fails is tried again next time.
+pub(super) fn finish(dir: &Path, retired: &Retired) {
+    let Ok(present) = segment::list(dir) else { return };
+    let dropped =
+        |segment: &&u64| retired.gaps.iter().any(|gap| (gap.first_segment..=gap.last_segment).contains(*segment));
+    for &segment in present.iter().filter(dropped) {
+        let _next_time = fs::remove_file(path_of(dir, segment));
+    }
+    for pruned in &retired.pruned {
+        if present.contains(&pruned.segment) && prunable(dir, pruned.segment).is_ok_and(|records| records > 0) {
+            let _next_time = prune(dir, pruned.segment);
+        }
+    }
+}
+
+/// Checks of a segment that ended in something else than a veto.
+fn not_vetoed(dir: &Path, segment: u64) -> io::Result<BTreeSet<CheckId>> {
+    let mut checks = BTreeSet::new();
+    each_record(dir, segment, |_, _, record| {
+        if let Some(Event::Decided(decided)) = record.map(|record| record.event)
+            && decided.verdict != Verdict::Veto
+        {
+            checks.insert(decided.check_id);
+        }
+        Ok(())
+    })?;
+    Ok(checks)
+}
+
+fn goes(record: Option<&Record>, checks: &BTreeSet<CheckId>) -> bool {
+    match record.map(|record| &record.event) {
+        Some(Event::Received(received)) => checks.contains(&received.check_id),
+        Some(Event::Decided(decided)) => decided.verdict != Verdict::Veto,
+        _ => false,
+    }
+}
+
+/// How many records of a segment would lose their payload.
+pub(super) fn prunable(dir: &Path, segment: u64) -> io::Result<u64> {
+    let checks = not_vetoed(dir, segment)?;
+    let mut records = 0;
+    each_record(dir, segment, |_, _, record| {
+        records += u64::from(goes(record.as_ref(), &checks));
+        Ok(())
+    })?;
+    Ok(records)
+}
+
+/// Rewrites a segment without those payloads, beside the old one and then over it.
+fn prune(dir: &Path, segment: u64) -> io::Result<u64> {
+    let checks = not_vetoed(dir, segment)?;
+    let (path, beside) = (path_of(dir, segment), path_of(dir, segment).with_extension("pruning"));
+    let file = File::options().write(true).create(true).truncate(true).mode(0o640).open(&beside)?;
+    let mut out = BufWriter::new(file);
+    let written = each_record(dir, segment, |header, payload, record| {
+        if goes(record.as_ref(), &checks) {
+            return out.write_all(&Header { pruned: true, ..*header }.to_bytes());
+        }
+        out.write_all(&header.to_bytes())?;
+        out.write_all(payload)
+    })
+    .and_then(|()| out.into_inner().map_err(io::IntoInnerError::into_error))
+    .and_then(|file| file.sync_data().and_then(|()| file.metadata()))
+    .and_then(|metadata| fs::rename(&beside, &path).map(|()| metadata.len()));
+    if written.is_err() {
+        let _leftover = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// Calls `each` with every frame of a sound segment.
+fn each_record(
+    dir: &Path,
+    segment: u64,
+    mut each: impl FnMut(&Header, &[u8], Option<Record>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut scan = Scan::open(&path_of(dir, segment), None)?;
+    loop {
+        match scan.step()? {
+            Step::Frame(frame) => each(&frame.header, frame.payload, Record::decode(frame.payload).ok())?,
+            Step::End => return Ok(()),
+            Step::Damage { damage, .. } => return Err(io::Error::other(damage)),
+        }
+    }
+}

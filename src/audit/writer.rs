@@ -1,0 +1,502 @@
+//! The one thread that writes a log: gathers what has queued, writes it, syncs once, answers every ticket.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use super::chain::{AuditError, Clock, Completion, Opened, Order, Policy, Settings, Shared, Signer, Stored};
+use super::frame::Header;
+use super::record::{Checkpoint, Event, Record, Retired, Sealed, SegmentOpened, checkpoint_message};
+use super::recovery::{BEGINNING, Found, Mark, Position, Undecided};
+use super::retention::{self, Act};
+use super::segment;
+use crate::triple::Digest;
+
+/// With the policy `buffered`: longest time a written record waits for a sync.
+pub const SYNC_WITHIN: Duration = Duration::from_millis(500);
+/// Most records that share one sync.
+const BATCH_RECORDS_MAX: usize = 512;
+/// Size at which a batch takes no further record, in bytes.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How often an idle writer looks whether a sync, a checkpoint or another try is due.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A file that is only ever appended to and cut back.
+pub(super) trait Medium: Send {
+    /// Writes all bytes at the end.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Returns when everything written is on disk.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts the file back to this many bytes.
+    fn truncate(&mut self, bytes: u64) -> io::Result<()>;
+    /// The file's size, in bytes; an error where the file is no longer in its directory.
+    fn bytes(&self) -> io::Result<u64>;
+}
+
+/// Opens the file at a path for appending, making it where it is missing.
+pub(super) type OpenMedium = Box<dyn FnMut(&Path) -> io::Result<Box<dyn Medium>> + Send>;
+
+impl Medium for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        let metadata = self.metadata()?;
+        if metadata.nlink() == 0 {
+            return Err(io::Error::other("the file was removed under us"));
+        }
+        Ok(metadata.len())
+    }
+}
+
+/// The real file at this path, readable by the owner and its group.
+pub(super) fn on_disk(path: &Path) -> io::Result<Box<dyn Medium>> {
+    Ok(Box::new(File::options().append(true).create(true).mode(0o640).open(path)?))
+}
+
+/// Frames built and not yet written, and who waits for them.
+struct Batch {
+    bytes: Vec<u8>,
+    end: Position,
+    marks: Vec<Mark>,
+    waiting: Vec<(Completion, Stored)>,
+}
+
+/// Why records are being turned away.
+struct Failing {
+    error: AuditError,
+    refused: u64,
+    lost: u64,
+}
+
+/// The writer's whole state; owned by its thread.
+pub(super) struct Writer {
+    settings: Settings,
+    clock: Clock,
+    signer: Option<Signer>,
+    open_medium: OpenMedium,
+    shared: Arc<Shared>,
+    segment: u64,
+    medium: Box<dyn Medium>,
+    /// Behind the last record acknowledged.
+    good: Position,
+    /// Behind the last record known to be on disk.
+    synced: Position,
+    undecided: Undecided,
+    sealed: Vec<Sealed>,
+    retired: Retired,
+    /// Sequence number and boot time of the last checkpoint.
+    checkpoint: (u64, u64),
+    synced_boot_ns: u64,
+    retention_due: bool,
+    /// Whether a step of retention may have been written down and not carried out.
+    unfinished: bool,
+    failing: Option<Failing>,
+}
+
+impl Writer {
+    pub(super) fn open(
+        settings: Settings,
+        clock: Clock,
+        signer: Option<Signer>,
+        mut open_medium: OpenMedium,
+        shared: Arc<Shared>,
+        found: Option<Found>,
+    ) -> Result<(Self, Opened), AuditError> {
+        let fresh = found.is_none();
+        let found = found.unwrap_or_else(|| Found {
+            segment: 1,
+            position: BEGINNING,
+            undecided: Undecided::default(),
+            sealed: Vec::new(),
+            retired: Retired::default(),
+            tail: None,
+        });
+        let path = segment::path_of(&settings.dir, found.segment);
+        let medium = open_medium(&path).map_err(|error| failed("open", path, error))?;
+        let boot_ns = clock().boot_ns;
+        let opened = Opened {
+            sequence: found.position.sequence,
+            tail: found.tail.clone(),
+            undecided: found.undecided.ids.iter().copied().collect(),
+            undecided_more: found.undecided.more,
+        };
+        let mut writer = Self {
+            settings,
+            clock,
+            signer,
+            open_medium,
+            shared,
+            segment: found.segment,
+            medium,
+            good: found.position,
+            synced: found.position,
+            undecided: found.undecided,
+            sealed: found.sealed,
+            retired: found.retired,
+            checkpoint: (found.position.sequence, boot_ns),
+            synced_boot_ns: boot_ns,
+            retention_due: true,
+            unfinished: true,
+            failing: None,
+        };
+        if fresh {
+            writer.begin_segment(None)?;
+        } else {
+            writer.cut_back().map_err(|error| failed("cut", writer.path(), error))?;
+        }
+        writer.write_down_what_was_found(&opened)?;
+        Ok((writer, opened))
+    }
+
+    fn write_down_what_was_found(&mut self, opened: &Opened) -> Result<(), AuditError> {
+        let tail = opened.tail.as_ref().map(|tail| Event::TailDropped {
+            segment: tail.segment,
+            bytes: tail.bytes,
+            why: tail.damage.to_string(),
+        });
+        let crash = (!self.undecided.is_empty())
+            .then(|| Event::CrashFound { check_ids: opened.undecided.clone(), more: opened.undecided_more });
+        for event in tail.into_iter().chain(crash) {
+            self.write_event(event)?;
+        }
+        self.sync()
+    }
+
+    /// Writes until the last caller is gone.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            self.tend();
+            match orders.recv_timeout(TICK) {
+                Ok(first) => self.serve(first, orders),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // The checkpoint goes out behind a sync of its own: by its mark it proves everything before it.
+        if self.failing.is_none() && self.sync().is_ok() && self.good.sequence > self.checkpoint.0 {
+            let _unsigned_end = self.write_checkpoint().and_then(|()| self.sync());
+        }
+    }
+
+    fn serve(&mut self, first: Order, orders: &Receiver<Order>) {
+        let mut batch = vec![first];
+        let mut bytes = batch.iter().map(|order| order.payload.len()).sum::<usize>();
+        while batch.len() < BATCH_RECORDS_MAX && bytes < BATCH_BYTES_MAX {
+            let Ok(order) = orders.try_recv() else { break };
+            bytes += order.payload.len();
+            batch.push(order);
+        }
+        self.shared.records.fetch_sub(batch.len(), Ordering::Relaxed);
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.commit(batch);
+    }
+
+    /// Stores these records, in as many segments as they need, and answers each.
+    fn commit(&mut self, orders: Vec<Order>) {
+        let mut orders = orders.into_iter();
+        let mut outcome = self.try_again();
+        let mut batch = self.batch();
+        while outcome.is_ok() {
+            let Some(order) = orders.next() else { break };
+            if self.would_overflow(&batch, order.payload.len()) {
+                let full = std::mem::replace(&mut batch, self.batch());
+                outcome = self.store(full).and_then(|()| self.rotate());
+                batch = self.batch();
+            }
+            match outcome {
+                Ok(()) => self.push(&mut batch, &order.payload, order.content, order.mark, Some(order.done)),
+                Err(ref error) => self.refuse(order.done, error),
+            }
+        }
+        match outcome {
+            Ok(()) => {
+                if self.checkpoint_due(&batch.end) {
+                    self.push_checkpoint(&mut batch);
+                }
+                // The tickets have been told; the error stays in `failing`.
+                let _told = self.store(batch);
+            }
+            Err(error) => orders.for_each(|order| self.refuse(order.done, &error)),
+        }
+    }
+
+    fn refuse(&mut self, done: Completion, error: &AuditError) {
+        if let Some(failing) = &mut self.failing {
+            failing.refused += 1;
+        }
+        done(Err(error.clone()));
+    }
+
+    fn batch(&self) -> Batch {
+        Batch { bytes: Vec::new(), end: self.good, marks: Vec::new(), waiting: Vec::new() }
+    }
+
+    fn would_overflow(&self, batch: &Batch, payload: usize) -> bool {
+        let payload = u64::try_from(payload).unwrap_or(u64::MAX);
+        let only_opening = batch.end.sequence <= batch.end.first_sequence;
+        !only_opening && batch.end.offset.saturating_add(payload) > self.settings.segment_bytes_max
+    }
+
+    /// Puts one frame at the end of a batch.
+    fn push(&self, batch: &mut Batch, payload: &[u8], content: Digest, mark: Mark, done: Option<Completion>) {
+        // `Record::encode` bounds the payload far below this.
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = Header::seal(length, batch.end.sequence + 1, self.synced.offset, batch.end.head, content);
+        batch.bytes.extend_from_slice(&header.to_bytes());
+        batch.bytes.extend_from_slice(payload);
+        batch.end.offset += header.frame_bytes();
+        batch.end.sequence = header.sequence;
+        batch.end.head = header.hash;
+        batch.end.count(mark);
+        batch.marks.push(mark);
+        let stored = Stored { sequence: header.sequence, hash: header.hash };
+        batch.waiting.extend(done.map(|done| (done, stored)));
+    }
+
+    /// Writes a batch (and, where the policy says so, syncs it) and answers its tickets, one way or the other.
+    fn store(&mut self, batch: Batch) -> Result<(), AuditError> {
+        let Batch { bytes, end, marks, waiting } = batch;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match self.write(&bytes, end) {
+            Ok(()) => {
+                for mark in marks {
+                    self.undecided.follow(mark);
+                }
+                waiting.into_iter().for_each(|(done, stored)| done(Ok(stored)));
+                Ok(())
+            }
+            Err(error) => {
+                waiting.into_iter().for_each(|(done, _)| self.refuse(done, &error));
+                Err(error)
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], end: Position) -> Result<(), AuditError> {
+        let size = self.medium.bytes().map_err(|error| self.fail("look at", error))?;
+        if size != self.good.offset {
+            return Err(self.fail("append to", io::Error::other("its size was changed under us")));
+        }
+        self.medium.append(bytes).map_err(|error| self.fail("write to", error))?;
+        match self.settings.policy {
+            Policy::Buffered => self.good = end,
+            Policy::Durable => {
+                self.medium.sync().map_err(|error| self.fail("sync", error))?;
+                self.good = end;
+                self.synced = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything acknowledged goes to disk.
+    fn sync(&mut self) -> Result<(), AuditError> {
+        if self.synced.offset == self.good.offset {
+            return Ok(());
+        }
+        if let Err(error) = self.medium.sync() {
+            // The kernel may have thrown the pages away: what was acknowledged since the last sync is lost.
+            let lost = self.good.sequence - self.synced.sequence;
+            self.good = self.synced;
+            let error = self.fail("sync", error);
+            if let Some(failing) = &mut self.failing {
+                failing.lost += lost;
+            }
+            return Err(error);
+        }
+        self.synced = self.good;
+        self.synced_boot_ns = (self.clock)().boot_ns;
+        Ok(())
+    }
+
+    /// Notes a failure and leaves no part of a record behind, as far as the file system lets us.
+    fn fail(&mut self, action: &'static str, error: io::Error) -> AuditError {
+        let error = failed(action, self.path(), error);
+        // `try_again` repeats this, and checks it.
+        let _first_try = self.medium.truncate(self.good.offset);
+        self.failing.get_or_insert_with(|| Failing { error: error.clone(), refused: 0, lost: 0 });
+        self.shared.set_failing(Some(error.clone()));
+        error
+    }
+
+    /// While failing: cuts the file back and tries to write down that writing failed. If that is stored, all is well.
+    fn try_again(&mut self) -> Result<(), AuditError> {
+        let Some(failing) = self.failing.take() else { return Ok(()) };
+        let event =
+            Event::WritesFailed { error: failing.error.to_string(), refused: failing.refused, lost: failing.lost };
+        let outcome = self
+            .cut_back()
+            .map_err(|error| failed("cut", self.path(), error))
+            .and_then(|()| self.write_event(event))
+            .and_then(|()| self.sync());
+        match outcome {
+            Ok(()) => {
+                self.shared.set_failing(None);
+                Ok(())
+            }
+            Err(error) => {
+                self.failing = Some(failing);
+                self.shared.set_failing(Some(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes whatever lies behind the last good record.
+    fn cut_back(&mut self) -> io::Result<()> {
+        let bytes = self.medium.bytes()?;
+        if bytes < self.good.offset {
+            return Err(io::Error::other("stored records were cut off under us"));
+        }
+        if bytes > self.good.offset {
+            self.medium.truncate(self.good.offset)?;
+            self.medium.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes one record of the log's own.
+    fn write_event(&mut self, event: Event) -> Result<(), AuditError> {
+        let record = Record::new((self.clock)(), event);
+        let payload = record.encode()?;
+        let mut batch = self.batch();
+        self.push(&mut batch, &payload, Digest::of(&payload), Mark::of(&record), None);
+        self.store(batch)
+    }
+
+    /// Finishes this segment and begins the next. On failure this one goes on.
+    fn rotate(&mut self) -> Result<(), AuditError> {
+        self.sync()?;
+        let sealed = self.good.sealed(self.segment);
+        let next = self.segment + 1;
+        let path = segment::path_of(&self.settings.dir, next);
+        let medium = (self.open_medium)(&path).map_err(|error| self.fail("open", error))?;
+        let here = (self.segment, std::mem::replace(&mut self.medium, medium), self.good);
+        self.segment = next;
+        self.good = Position::start(here.2.sequence, here.2.head);
+        self.synced = self.good;
+        // A leftover of an earlier try that did not get this far.
+        let begun = self.medium.truncate(0).map_err(|error| failed("cut", path.clone(), error));
+        if let Err(error) = begun.and_then(|()| self.begin_segment(Some(sealed.clone()))) {
+            let _leftover = fs::remove_file(&path);
+            (self.segment, self.medium, self.good) = here;
+            self.synced = self.good;
+            self.failing.get_or_insert_with(|| Failing { error: error.clone(), refused: 0, lost: 0 });
+            self.shared.set_failing(Some(error.clone()));
+            return Err(error);
+        }
+        self.sealed.push(sealed);
+        self.retention_due = true;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self, sealed: Option<Sealed>) -> Result<(), AuditError> {
+        let opened = SegmentOpened {
+            segment: self.segment,
+            sealed,
+            undecided: self.undecided.ids.iter().copied().collect(),
+            retired: self.retired.clone(),
+        };
+        self.write_event(Event::SegmentOpened(Box::new(opened)))?;
+        self.sync()?;
+        segment::sync_dir(&self.settings.dir).map_err(|error| self.fail("sync the directory of", error))
+    }
+
+    fn checkpoint_due(&self, end: &Position) -> bool {
+        let (sequence, _) = self.checkpoint;
+        self.signer.is_some() && end.sequence.saturating_sub(sequence) >= self.settings.checkpoint_records
+    }
+
+    /// Signs the batch's end, so that the checkpoint shares the batch's sync.
+    fn push_checkpoint(&mut self, batch: &mut Batch) {
+        let now = (self.clock)();
+        let Some(signer) = &mut self.signer else { return };
+        let (sequence, head) = (batch.end.sequence, batch.end.head);
+        let signature = (signer.sign)(&checkpoint_message(sequence, &head));
+        let (key, signature) = (hex::encode(signer.public), hex::encode(signature));
+        self.checkpoint = (sequence + 1, now.boot_ns);
+        let record = Record::new(now, Event::Checkpoint(Checkpoint { sequence, head, key, signature }));
+        if let Ok(payload) = record.encode() {
+            self.push(batch, &payload, Digest::of(&payload), Mark::of(&record), None);
+        }
+    }
+
+    fn write_checkpoint(&mut self) -> Result<(), AuditError> {
+        let mut batch = self.batch();
+        self.push_checkpoint(&mut batch);
+        self.store(batch)
+    }
+
+    /// What is due without anybody asking.
+    fn tend(&mut self) {
+        if self.try_again().is_err() {
+            return;
+        }
+        let now = (self.clock)();
+        let due = |since: u64, within: Duration| u128::from(now.boot_ns.saturating_sub(since)) >= within.as_nanos();
+        if due(self.synced_boot_ns, SYNC_WITHIN) && self.sync().is_err() {
+            return;
+        }
+        let written = self.good.sequence > self.checkpoint.0;
+        if written && due(self.checkpoint.1, self.settings.checkpoint_within) && self.write_checkpoint().is_err() {
+            return;
+        }
+        if std::mem::take(&mut self.retention_due) {
+            self.retire(now.wall_ns);
+        }
+    }
+
+    /// Takes out what the bounds ask for, one piece at a time, each written down before it goes.
+    fn retire(&mut self, now_wall_ns: u64) {
+        let dir = self.settings.dir.clone();
+        if std::mem::take(&mut self.unfinished) {
+            retention::finish(&dir, &self.retired);
+        }
+        while let Some(retirement) =
+            retention::next(&self.settings.retention, &self.sealed, &self.retired, self.good.offset, now_wall_ns)
+        {
+            let records = match retirement.act {
+                Act::Prune(segment) => retention::prunable(&dir, segment),
+                Act::Drop(_) => Ok(0),
+            };
+            // A segment that cannot be read is left for `verify` to name.
+            let Ok(records) = records else { return };
+            let Some(retired) = retention::after(&self.retired, &self.sealed, retirement.act, records) else { return };
+            let event = Event::Retired { why: retirement.why, retired: retired.clone() };
+            if self.write_event(event).and_then(|()| self.sync()).is_err() {
+                return;
+            }
+            self.retired = retired;
+            if retention::carry_out(&dir, &mut self.sealed, retirement.act).is_err() {
+                // Taken up again at the next rotation.
+                self.unfinished = true;
+                return;
+            }
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        segment::path_of(&self.settings.dir, self.segment)
+    }
+}
+
+fn failed(action: &'static str, path: PathBuf, error: io::Error) -> AuditError {
+    AuditError::Io { action, path, error: Arc::new(error) }
+}
