@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::clock::Clock;
 use super::frame::Damage;
 use super::record::{CheckId, EncodeError, Event, Record, Stamp};
 use super::recovery::{self, Mark, Tail};
@@ -78,15 +79,15 @@ impl Settings {
     }
 }
 
-/// Tells the time, on both clocks.
-pub type Clock = Arc<dyn Fn() -> Stamp + Send + Sync>;
+/// Signs a message with an Ed25519 private key.
+pub type Sign = Box<dyn FnMut(&[u8]) -> [u8; 64] + Send>;
 
 /// Signs checkpoints. The key itself stays with whoever made this.
 pub struct Signer {
     /// Ed25519 public key.
     pub public: [u8; 32],
     /// Signs a message with the private key.
-    pub sign: Box<dyn FnMut(&[u8]) -> [u8; 64] + Send>,
+    pub sign: Sign,
 }
 
 impl std::fmt::Debug for Signer {
@@ -224,21 +225,11 @@ pub struct AuditLog {
     orders: Option<SyncSender<Order>>,
     shared: Arc<Shared>,
     writer: Option<JoinHandle<()>>,
-    clock: Clock2,
+    clock: Clock,
     redact: bool,
     opened: Opened,
     /// Held for its lock.
     _lock: File,
-}
-
-/// A [`Clock`] that can be debug-printed.
-#[derive(Clone)]
-struct Clock2(Clock);
-
-impl std::fmt::Debug for Clock2 {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
 }
 
 impl AuditLog {
@@ -278,7 +269,6 @@ impl AuditLog {
             path: PathBuf::from("the audit log"),
             error: Arc::new(error),
         })?;
-        let clock = Clock2(clock);
         Ok(Self { orders: Some(orders), shared, writer: Some(thread), clock, redact, opened, _lock: lock })
     }
 
@@ -291,7 +281,7 @@ impl AuditLog {
     /// The time by the log's clock, for the next record.
     #[must_use]
     pub fn now(&self) -> Stamp {
-        (self.clock.0)()
+        self.clock.now()
     }
 
     /// Why records cannot be stored at present; `None` while they can.

@@ -5,6 +5,9 @@
 //! tells journald about vetoes.
 
 pub mod chain;
+pub mod clock;
+pub mod evidence;
+pub mod export;
 pub mod frame;
 pub mod journal;
 pub mod read;
@@ -17,4 +20,5 @@ pub mod verify;
 pub mod writer;
 
 pub use chain::{AuditError, AuditLog};
+pub use clock::Clock;
 pub use recovery::Tail;

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use super::chain::{AuditError, Clock, Completion, Opened, Order, Policy, Settings, Shared, Signer, Stored};
-use super::frame::Header;
+use super::chain::{AuditError, Completion, Opened, Order, Policy, Settings, Shared, Signer, Stored};
+use super::clock::Clock;
+use super::frame::{HEADER_BYTES, Header};
 use super::record::{Checkpoint, Event, Record, Retired, Sealed, SegmentOpened, checkpoint_message};
 use super::recovery::{BEGINNING, Found, Mark, Position, Undecided};
 use super::retention::{self, Act};
@@ -128,7 +129,7 @@ impl Writer {
         });
         let path = segment::path_of(&settings.dir, found.segment);
         let medium = open_medium(&path).map_err(|error| failed("open", path, error))?;
-        let boot_ns = clock().boot_ns;
+        let boot_ns = clock.now().boot_ns;
         let opened = Opened {
             sequence: found.position.sequence,
             tail: found.tail.clone(),
@@ -247,9 +248,9 @@ impl Writer {
     }
 
     fn would_overflow(&self, batch: &Batch, payload: usize) -> bool {
-        let payload = u64::try_from(payload).unwrap_or(u64::MAX);
+        let frame = u64::try_from(HEADER_BYTES + payload).unwrap_or(u64::MAX);
         let only_opening = batch.end.sequence <= batch.end.first_sequence;
-        !only_opening && batch.end.offset.saturating_add(payload) > self.settings.segment_bytes_max
+        !only_opening && batch.end.offset.saturating_add(frame) > self.settings.segment_bytes_max
     }
 
     /// Puts one frame at the end of a batch.
@@ -322,7 +323,7 @@ impl Writer {
             return Err(error);
         }
         self.synced = self.good;
-        self.synced_boot_ns = (self.clock)().boot_ns;
+        self.synced_boot_ns = self.clock.now().boot_ns;
         Ok(())
     }
 
@@ -374,7 +375,7 @@ impl Writer {
 
     /// Writes one record of the log's own.
     fn write_event(&mut self, event: Event) -> Result<(), AuditError> {
-        let record = Record::new((self.clock)(), event);
+        let record = Record::new(self.clock.now(), event);
         let payload = record.encode()?;
         let mut batch = self.batch();
         self.push(&mut batch, &payload, Digest::of(&payload), Mark::of(&record), None);
@@ -426,7 +427,7 @@ impl Writer {
 
     /// Signs the batch's end, so that the checkpoint shares the batch's sync.
     fn push_checkpoint(&mut self, batch: &mut Batch) {
-        let now = (self.clock)();
+        let now = self.clock.now();
         let Some(signer) = &mut self.signer else { return };
         let (sequence, head) = (batch.end.sequence, batch.end.head);
         let signature = (signer.sign)(&checkpoint_message(sequence, &head));
@@ -449,7 +450,7 @@ impl Writer {
         if self.try_again().is_err() {
             return;
         }
-        let now = (self.clock)();
+        let now = self.clock.now();
         let due = |since: u64, within: Duration| u128::from(now.boot_ns.saturating_sub(since)) >= within.as_nanos();
         if due(self.synced_boot_ns, SYNC_WITHIN) && self.sync().is_err() {
             return;
@@ -499,4 +500,216 @@ impl Writer {
 
 fn failed(action: &'static str, path: PathBuf, error: io::Error) -> AuditError {
     AuditError::Io { action, path, error: Arc::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::chain::{AuditLog, Settings};
+    use super::super::record::tests::{received, stamp};
+    use super::super::{read, verify};
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// What the disk does next.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Disk {
+        Sound,
+        /// Takes half of what is written, then is full; new files cannot be made.
+        Full,
+        /// Takes everything and cannot sync.
+        SyncFails,
+        /// Half a write, and it cannot be cut back either.
+        ReadOnly,
+    }
+
+    struct Faulty {
+        file: File,
+        disk: Arc<Mutex<Disk>>,
+    }
+
+    impl Faulty {
+        fn disk(&self) -> Disk {
+            *self.disk.lock().expect("unpoisoned")
+        }
+    }
+
+    fn os(code: i32) -> io::Error {
+        io::Error::from_raw_os_error(code)
+    }
+
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
+    const EROFS: i32 = 30;
+
+    impl Medium for Faulty {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            match self.disk() {
+                Disk::Sound | Disk::SyncFails => Medium::append(&mut self.file, bytes),
+                Disk::Full => Medium::append(&mut self.file, &bytes[..bytes.len() / 2]).and(Err(os(ENOSPC))),
+                Disk::ReadOnly => Medium::append(&mut self.file, &bytes[..bytes.len() / 2]).and(Err(os(EROFS))),
+            }
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            if self.disk() == Disk::SyncFails { Err(os(EIO)) } else { Medium::sync(&mut self.file) }
+        }
+
+        fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+            if self.disk() == Disk::ReadOnly { Err(os(EROFS)) } else { Medium::truncate(&mut self.file, bytes) }
+        }
+
+        fn bytes(&self) -> io::Result<u64> {
+            Medium::bytes(&self.file)
+        }
+    }
+
+    struct Bench {
+        dir: tempfile::TempDir,
+        disk: Arc<Mutex<Disk>>,
+        log: AuditLog,
+    }
+
+    fn bench(settings: impl FnOnce(&mut Settings)) -> Bench {
+        bench_with(1, settings)
+    }
+
+    /// A log on a faulty disk, with a clock that moves on by so much each time it is asked.
+    fn bench_with(step_ns: u64, settings: impl FnOnce(&mut Settings)) -> Bench {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(Mutex::new(Disk::Sound));
+        let ticks = AtomicU64::new(1);
+        let clock = Clock::new(move || stamp(ticks.fetch_add(step_ns, Ordering::Relaxed)));
+        let shared = disk.clone();
+        let create: OpenMedium = Box::new(move |path| {
+            let state = *shared.lock().expect("unpoisoned");
+            if state == Disk::Full && !path.exists() {
+                return Err(os(ENOSPC));
+            }
+            let file = File::options().append(true).create(true).open(path)?;
+            Ok(Box::new(Faulty { file, disk: shared.clone() }))
+        });
+        let mut chosen = Settings::durable(dir.path());
+        settings(&mut chosen);
+        let log = AuditLog::open_on(chosen, clock, None, create).expect("opens");
+        Bench { dir, disk, log }
+    }
+
+    impl Bench {
+        fn set(&self, disk: Disk) {
+            *self.disk.lock().expect("unpoisoned") = disk;
+        }
+
+        fn put(&self, id: u8) -> Result<Stored, AuditError> {
+            self.log.append(&received(id)).expect("queued").wait_blocking(SOON)
+        }
+
+        fn newest_bytes(&self) -> u64 {
+            let segment = *segment::list(self.dir.path()).expect("readable").last().expect("one");
+            fs::metadata(segment::path_of(self.dir.path(), segment)).expect("there").len()
+        }
+
+        /// Closes, and gives what `writes-failed` says; the log must be whole and hold exactly these checks.
+        fn end(self, ids: &[u8]) -> Vec<(u64, u64)> {
+            let Self { dir, log, .. } = self;
+            drop(log);
+            let report = verify::verify(dir.path(), &[]).expect("readable");
+            assert!(report.is_whole(), "{report:?}");
+            let (mut found, mut failures) = (Vec::new(), Vec::new());
+            for entry in read::entries(dir.path()).expect("readable") {
+                let entry = entry.expect("sound");
+                let record = entry.record().expect("a record");
+                found.extend(record.check_id().map(|id| id.as_bytes()[0]));
+                if let Event::WritesFailed { refused, lost, .. } = record.event {
+                    failures.push((refused, lost));
+                }
+            }
+            assert_eq!(found, ids);
+            failures
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_turns_records_away_until_it_works_and_says_so() {
+        for disk in [Disk::Full, Disk::SyncFails, Disk::ReadOnly] {
+            let bench = bench(|_| ());
+            bench.put(1).expect("stored");
+            let good = bench.newest_bytes();
+            bench.set(disk);
+            for id in 2..5 {
+                let error = bench.put(id).expect_err("the disk failed");
+                assert!(matches!(error, AuditError::Io { .. }), "{error}");
+                assert!(bench.log.failing().is_some());
+                if disk != Disk::ReadOnly {
+                    assert_eq!(bench.newest_bytes(), good, "{disk:?} left part of a record behind");
+                }
+            }
+            bench.set(Disk::Sound);
+            bench.put(5).expect("stored again");
+            assert!(bench.log.failing().is_none());
+            assert_eq!(bench.end(&[1, 5]), [(3, 0)], "{disk:?}");
+        }
+    }
+
+    #[test]
+    fn a_failing_disk_is_tried_again_without_anybody_asking() {
+        let bench = bench(|_| ());
+        bench.set(Disk::Full);
+        bench.put(1).expect_err("full");
+        bench.set(Disk::Sound);
+        let recovered = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            bench.log.failing().is_none()
+        });
+        assert!(recovered);
+        assert_eq!(bench.end(&[]), [(1, 0)]);
+    }
+
+    #[test]
+    fn every_answer_that_shared_a_failed_sync_is_told() {
+        let bench = bench(|_| ());
+        bench.set(Disk::SyncFails);
+        let tickets: Vec<_> = (1..=50).map(|id| bench.log.append(&received(id)).expect("queued")).collect();
+        for ticket in tickets {
+            ticket.wait_blocking(SOON).expect_err("none is stored");
+        }
+        bench.set(Disk::Sound);
+        bench.put(51).expect("stored");
+        assert_eq!(bench.end(&[51]), [(50, 0)]);
+    }
+
+    #[test]
+    fn a_buffered_log_says_how_much_a_failed_sync_cost() {
+        // By this clock a sync is due after every record.
+        let bench = bench_with(1_000_000_000, |settings| settings.policy = Policy::Buffered);
+        bench.put(1).expect("stored");
+        std::thread::sleep(Duration::from_millis(100));
+        bench.set(Disk::SyncFails);
+        bench.put(2).expect("in the kernel");
+        let noticed = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            bench.log.failing().is_some()
+        });
+        assert!(noticed);
+        bench.put(3).expect_err("failing");
+        bench.set(Disk::Sound);
+        bench.put(4).expect("stored");
+        assert_eq!(bench.end(&[1, 4]), [(1, 1)]);
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_begun_is_an_error_and_the_old_one_goes_on() {
+        let bench = bench(|settings| settings.segment_bytes_max = 1500);
+        bench.put(1).expect("stored");
+        bench.set(Disk::Full);
+        bench.put(2).expect_err("no next segment");
+        bench.set(Disk::Sound);
+        bench.put(3).expect("stored");
+        bench.put(4).expect("stored");
+        assert!(segment::list(bench.dir.path()).expect("readable").len() > 1);
+        assert_eq!(bench.end(&[1, 3, 4]), [(1, 0)]);
+    }
 }

@@ -1,0 +1,563 @@
+//! The audit log from outside: what a crash, a bad disk, a second instance or a stranger's hand does to it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use steadfast::audit::chain::{AuditError, AuditLog, Policy, Settings, Signer, Stored};
+use steadfast::audit::clock::Clock;
+use steadfast::audit::read::{self, Content, Filter};
+use steadfast::audit::record::{
+    CheckId, Circumstances, Client, Decided, Event, GuardIdentity, Mode, Received, Record, Sizes, Stamp, Texts, Verdict,
+};
+use steadfast::audit::retention::Retention;
+use steadfast::audit::segment;
+use steadfast::audit::verify::{Fault, Report, verify};
+use steadfast::decision::{Decision, Reason, Veto};
+use steadfast::triple::{Digest, Digests};
+
+const SOON: Duration = Duration::from_secs(20);
+const SECRET: [u8; 32] = [7; 32];
+
+/// A clock that moves on by a millisecond each time it is asked.
+fn clock() -> Clock {
+    let ticks = AtomicU64::new(1);
+    Clock::new(move || stamp(ticks.fetch_add(1, Ordering::Relaxed) * 1_000_000))
+}
+
+fn stamp(ns: u64) -> Stamp {
+    Stamp { wall_ns: 1_700_000_000_000_000_000 + ns, boot_ns: ns, boot_id: "0f".repeat(16) }
+}
+
+fn signer() -> Signer {
+    let key = SigningKey::from_bytes(&SECRET);
+    Signer { public: key.verifying_key().to_bytes(), sign: Box::new(move |message| key.sign(message).to_bytes()) }
+}
+
+fn public() -> [[u8; 32]; 1] {
+    [SigningKey::from_bytes(&SECRET).verifying_key().to_bytes()]
+}
+
+fn id(n: u64) -> CheckId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&n.to_be_bytes());
+    CheckId::from_bytes(bytes)
+}
+
+fn received(n: u64) -> Event {
+    Event::Received(Box::new(Received {
+        check_id: id(n),
+        client: Client { name: ":1.7".to_owned(), uid: Some(1000), pid: Some(42) },
+        digests: Some(Digests::of(b"pour the coffee", b"image", b"1. pour")),
+        sizes: Sizes { instruction: 15, image: Some(5), plan: 7 },
+        texts: Some(Texts::keep("pour the coffee", "1. pour")),
+        redacted: false,
+        planner: None,
+        plan_id: None,
+        audience: None,
+        image_stamp_ns: None,
+        deadline_ms: Some(1500),
+        options: BTreeMap::new(),
+    }))
+}
+
+fn decided(n: u64, verdict: Verdict) -> Event {
+    let guard = GuardIdentity {
+        proxy: Digest::of(b"proxy"),
+        constitution: Digest::of(b"constitution"),
+        calibration: Digest::of(b"calibration"),
+        execution_provider: "CPUExecutionProvider".to_owned(),
+    };
+    let circumstances = Circumstances {
+        check_id: id(n),
+        triple: Some(Digest::of(&n.to_le_bytes())),
+        mode: Mode::Enforce,
+        guard,
+        nearest_rules: vec![],
+        scene: Some("clearly a cup on the left".to_owned()),
+        timings_ms: vec![("margin".to_owned(), 80.5)],
+    };
+    let veto = Veto { reason: Reason::Constitution, detail: "log-odds over the limit".to_owned(), readings: None };
+    let mut decided = Decided::of(&Decision::Veto(veto), circumstances, None);
+    if verdict != Verdict::Veto {
+        // Only `decide` makes a permit; a record of one is just a description.
+        (decided.verdict, decided.reason) = (verdict, None);
+    }
+    Event::Decided(Box::new(decided))
+}
+
+fn put(log: &AuditLog, event: Event) -> Stored {
+    log.note(event).expect("queued").wait_blocking(SOON).expect("stored")
+}
+
+fn open(settings: &Settings) -> AuditLog {
+    AuditLog::open(settings.clone(), clock(), Some(signer())).expect("opens")
+}
+
+fn whole(dir: &Path) -> Report {
+    let report = verify(dir, &public()).expect("readable");
+    assert!(report.is_whole(), "{report:#?}");
+    report
+}
+
+fn records(dir: &Path) -> Vec<Record> {
+    let entries = read::entries(dir).expect("readable");
+    entries.map(|entry| entry.expect("sound").record().expect("a record").clone()).collect()
+}
+
+fn count(dir: &Path, wanted: impl Fn(&Event) -> bool) -> usize {
+    records(dir).iter().filter(|record| wanted(&record.event)).count()
+}
+
+fn newest(dir: &Path) -> PathBuf {
+    segment::path_of(dir, *segment::list(dir).expect("readable").last().expect("a segment"))
+}
+
+/// A closed log of a few records in a fresh directory, as bytes of its only segment.
+fn a_log() -> (tempfile::TempDir, Settings, Vec<u8>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings::durable(dir.path().join("audit"));
+    let log = open(&settings);
+    for n in 1..=3 {
+        put(&log, received(n));
+        put(&log, decided(n, Verdict::Veto));
+    }
+    log.close("test over", SOON).expect("closes");
+    let bytes = fs::read(newest(&settings.dir)).expect("readable");
+    (dir, settings, bytes)
+}
+
+#[test]
+fn what_is_stored_is_found_again_and_whole() {
+    let (_keep, settings, _) = a_log();
+    let report = whole(&settings.dir);
+    assert_eq!((report.records, report.checkpoints, report.unsigned), (9, 1, 0));
+    let vetoes: Vec<_> = read::list(&settings.dir, Filter { verdict: Some(Verdict::Veto), ..Filter::default() })
+        .expect("readable")
+        .collect::<Result<_, _>>()
+        .expect("sound");
+    assert_eq!(vetoes.len(), 3);
+    let none = Filter { reason: Some(Reason::Deadline), ..Filter::default() };
+    assert_eq!(read::list(&settings.dir, none).expect("readable").count(), 0);
+    let late = Filter { since_wall_ns: Some(vetoes[2].record().expect("read").at.wall_ns), ..Filter::default() };
+    assert_eq!(read::list(&settings.dir, late).expect("readable").count(), 1);
+    let found = read::show(&settings.dir, &id(2).to_string()[..16]).expect("readable");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, id(2));
+    assert!(found[0].1.received.is_some() && found[0].1.decided.is_some());
+}
+
+#[test]
+fn reopening_continues_one_chain() {
+    let (_keep, settings, _) = a_log();
+    let log = open(&settings);
+    assert_eq!(log.opened().sequence, 9);
+    assert!(log.opened().tail.is_none() && log.opened().undecided.is_empty());
+    put(&log, received(4));
+    drop(log);
+    assert_eq!(whole(&settings.dir).records, 11, "nine, one, and a checkpoint at the end");
+}
+
+#[test]
+fn a_second_instance_is_refused_by_name() {
+    let (_keep, settings, _) = a_log();
+    let first = open(&settings);
+    let error = AuditLog::open(settings.clone(), clock(), None).expect_err("refused");
+    assert!(matches!(error, AuditError::InUse { .. }));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    drop(first);
+    drop(open(&settings));
+}
+
+#[test]
+fn checks_without_an_answer_are_reported_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings::durable(dir.path());
+    let log = open(&settings);
+    put(&log, received(1));
+    put(&log, received(2));
+    put(&log, decided(1, Verdict::Permit));
+    drop(log);
+    assert_eq!(open(&settings).opened().undecided, [id(2)]);
+    let found = |event: &Event| matches!(event, Event::CrashFound { check_ids, more: 0 } if *check_ids == [id(2)]);
+    assert_eq!(count(dir.path(), found), 1);
+    assert!(open(&settings).opened().undecided.is_empty(), "reported once is enough");
+    whole(dir.path());
+}
+
+#[test]
+fn an_unanswered_check_is_remembered_across_segments() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { segment_bytes_max: 2048, ..Settings::durable(dir.path()) };
+    let log = open(&settings);
+    put(&log, received(1));
+    for n in 2..20 {
+        put(&log, received(n));
+        put(&log, decided(n, Verdict::Permit));
+    }
+    drop(log);
+    assert!(segment::list(dir.path()).expect("readable").len() > 5);
+    assert_eq!(open(&settings).opened().undecided, [id(1)]);
+    whole(dir.path());
+}
+
+/// `kill -9` or a power cut at every byte of the last records: the log opens, says what it dropped, keeps all before.
+#[test]
+fn cut_at_every_byte_of_the_last_records() {
+    let (_keep, settings, bytes) = a_log();
+    let path = newest(&settings.dir);
+    let (last, borders) = last_borders(&settings.dir);
+    for cut in borders[0]..=bytes.len() {
+        fs::write(&path, &bytes[..cut]).expect("written");
+        let at_border = borders.contains(&cut) || cut == bytes.len();
+        let log = open(&settings);
+        match &log.opened().tail {
+            Some(tail) => {
+                let border = borders.iter().rfind(|&&border| border < cut).expect("a border");
+                assert_eq!(tail.bytes, u64::try_from(cut - border).expect("small"));
+            }
+            None => assert!(at_border, "{cut}: a tail was dropped unsaid"),
+        }
+        assert!(log.opened().sequence >= last - 3);
+        put(&log, decided(9, Verdict::Veto));
+        drop(log);
+        let report = whole(&settings.dir);
+        let dropped = count(&settings.dir, |event| matches!(event, Event::TailDropped { .. }));
+        assert_eq!(dropped, usize::from(!at_border), "{cut}: {report:?}");
+        fs::write(&path, &bytes).expect("restored");
+    }
+}
+
+/// Sequence number of the last record, and where each of the last three begins.
+fn last_borders(dir: &Path) -> (u64, Vec<usize>) {
+    let path = newest(dir);
+    let mut scan = segment::Scan::open(&path, None).expect("opens");
+    let mut offsets = Vec::new();
+    while let segment::Step::Frame(frame) = scan.step().expect("reads") {
+        offsets.push(usize::try_from(frame.offset).expect("small"));
+    }
+    (u64::try_from(offsets.len()).expect("small"), offsets.split_off(offsets.len() - 3))
+}
+
+#[test]
+fn nul_padding_is_dropped_and_reported() {
+    let (_keep, settings, bytes) = a_log();
+    for nuls in [1, 119, 120, 4096, 1 << 20] {
+        let padded = [bytes.as_slice(), &vec![0; nuls]].concat();
+        fs::write(newest(&settings.dir), padded).expect("written");
+        let report = verify(&settings.dir, &public()).expect("readable");
+        assert!(report.faults.is_empty() && report.tail.is_some_and(|(bytes, _)| bytes == nuls as u64));
+        let log = open(&settings);
+        assert_eq!(log.opened().tail.as_ref().map(|tail| tail.bytes), Some(nuls as u64));
+        put(&log, decided(9, Verdict::Veto));
+        drop(log);
+        assert_eq!(count(&settings.dir, |event| matches!(event, Event::TailDropped { .. })), 1);
+        whole(&settings.dir);
+    }
+}
+
+/// A torn write whose later pages reached the disk and whose first did not.
+#[test]
+fn a_batch_torn_at_its_beginning_is_a_tail() {
+    let (_keep, settings, bytes) = a_log();
+    let (_, borders) = last_borders(&settings.dir);
+    // The last record is the checkpoint, in a write of its own: everything before it is proved.
+    let mut torn = bytes.clone();
+    torn[borders[2]..borders[2] + 60].fill(0);
+    fs::write(newest(&settings.dir), &torn).expect("written");
+    assert!(open(&settings).opened().tail.is_some());
+    whole(&settings.dir);
+}
+
+#[test]
+fn every_flipped_byte_is_seen_and_stored_records_are_never_dropped_for_it() {
+    let (_keep, settings, bytes) = a_log();
+    let path = newest(&settings.dir);
+    let (_, borders) = last_borders(&settings.dir);
+    for offset in 0..bytes.len() {
+        let mut broken = bytes.clone();
+        broken[offset] ^= 0x20;
+        fs::write(&path, &broken).expect("written");
+        let report = verify(&settings.dir, &public()).expect("readable");
+        assert!(!report.is_whole(), "byte {offset}");
+        if offset < borders[2] {
+            let fault = report.faults.iter().any(|fault| matches!(fault, Fault::Damaged { .. }));
+            assert!(fault, "byte {offset}: damage to a stored record is a fault, not a tail");
+        }
+        // Opening is slower; a prime stride visits every field of every frame.
+        if offset % 37 == 0 {
+            let opened = AuditLog::open(settings.clone(), clock(), Some(signer()));
+            if offset < borders[2] {
+                assert!(matches!(opened.expect_err("refused"), AuditError::Damaged { segment: 1, .. }));
+                assert_eq!(fs::read(&path).expect("readable"), broken, "nothing was dropped");
+            } else {
+                assert!(opened.expect("opens").opened().tail.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_taken_out_put_in_or_swapped_is_seen() {
+    let (_keep, settings, bytes) = a_log();
+    let path = newest(&settings.dir);
+    let (_, borders) = last_borders(&settings.dir);
+    let [a, b, c] = [borders[0], borders[1], borders[2]];
+    let (head, one, two, rest) = (&bytes[..a], &bytes[a..b], &bytes[b..c], &bytes[c..]);
+    for forged in [[head, two, rest].concat(), [head, one, one, two, rest].concat(), [head, two, one, rest].concat()] {
+        fs::write(&path, forged).expect("written");
+        assert!(!verify(&settings.dir, &public()).expect("readable").faults.is_empty());
+        assert!(matches!(AuditLog::open(settings.clone(), clock(), None), Err(AuditError::Damaged { .. })));
+    }
+}
+
+#[test]
+fn checkpoints_need_the_right_key_and_the_right_head() {
+    let (_keep, settings, _) = a_log();
+    let stranger = SigningKey::from_bytes(&[8; 32]).verifying_key().to_bytes();
+    let report = verify(&settings.dir, &[stranger]).expect("readable");
+    assert!(matches!(report.faults.as_slice(), [Fault::UnknownKey { sequence: 9, .. }]));
+    let report = verify(&settings.dir, &[]).expect("readable");
+    assert_eq!((report.checkpoints, report.checkpoints_unchecked), (0, 1));
+}
+
+#[test]
+fn a_forged_signature_is_seen() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let forger = Signer { public: public()[0], sign: Box::new(|_| [1; 64]) };
+    let log = AuditLog::open(Settings::durable(dir.path()), clock(), Some(forger)).expect("opens");
+    put(&log, received(1));
+    drop(log);
+    let report = verify(dir.path(), &public()).expect("readable");
+    assert!(matches!(report.faults.as_slice(), [Fault::Signature { .. }]), "{report:?}");
+}
+
+#[test]
+fn checkpoints_come_every_so_many_records_and_after_so_much_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { checkpoint_records: 4, ..Settings::durable(dir.path()) };
+    let log = open(&settings);
+    (1..=12).for_each(|n| assert!(put(&log, received(n)).sequence > 1));
+    drop(log);
+    assert!((3..=5).contains(&whole(dir.path()).checkpoints));
+
+    let timed = tempfile::tempdir().expect("a directory");
+    // The test's clock runs a millisecond per question, so this is due at once.
+    let settings = Settings { checkpoint_within: Duration::from_millis(2), ..Settings::durable(timed.path()) };
+    let log = open(&settings);
+    put(&log, received(1));
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(50));
+        if verify(timed.path(), &public()).expect("readable").checkpoints > 0 {
+            break;
+        }
+    }
+    assert!(verify(timed.path(), &public()).expect("readable").checkpoints > 0);
+    drop(log);
+}
+
+#[test]
+fn segments_are_finished_at_their_size_and_stay_one_chain() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { segment_bytes_max: 4096, ..Settings::durable(dir.path()) };
+    let log = open(&settings);
+    let tickets: Vec<_> = (1..=200).map(|n| log.note(received(n)).expect("queued")).collect();
+    tickets.into_iter().for_each(|ticket| assert!(ticket.wait_blocking(SOON).is_ok()));
+    drop(log);
+    let segments = segment::list(dir.path()).expect("readable");
+    assert!(segments.len() > 20, "{} segments", segments.len());
+    for &segment in &segments {
+        let bytes = fs::metadata(segment::path_of(dir.path(), segment)).expect("there").len();
+        // A checkpoint may reach past the bound; and late opening records alone do, for they name what is undecided.
+        assert!(bytes <= 4096 + 700 || segment > 20, "segment {segment} has {bytes} bytes");
+    }
+    whole(dir.path());
+    fs::remove_file(segment::path_of(dir.path(), 3)).expect("removed");
+    let report = verify(dir.path(), &public()).expect("readable");
+    assert_eq!(report.faults, [Fault::Missing { first: 3, last: 3 }]);
+}
+
+#[test]
+fn a_segment_whose_creation_was_cut_off_costs_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { segment_bytes_max: 2048, ..Settings::durable(dir.path()) };
+    let log = open(&settings);
+    (1..=9).for_each(|n| assert!(put(&log, received(n)).sequence > 1));
+    drop(log);
+    let last = *segment::list(dir.path()).expect("readable").last().expect("one");
+    let sound = fs::read(segment::path_of(dir.path(), last)).expect("readable");
+    for begun in [0, 1, 119, 130, 400] {
+        let path = segment::path_of(dir.path(), last + 1);
+        fs::write(&path, &sound[..begun.min(sound.len())]).expect("written");
+        let log = open(&settings);
+        assert_eq!(log.opened().tail.as_ref().map(|tail| (tail.segment, tail.bytes)), Some((last + 1, begun as u64)));
+        drop(log);
+        whole(dir.path());
+        // Start over from the same state.
+        for segment in segment::list(dir.path()).expect("readable").into_iter().filter(|&segment| segment > last) {
+            fs::remove_file(segment::path_of(dir.path(), segment)).expect("removed");
+        }
+        fs::write(segment::path_of(dir.path(), last), &sound).expect("restored");
+    }
+}
+
+#[test]
+fn concurrent_answers_are_all_stored_in_one_order() {
+    for policy in [Policy::Durable, Policy::Buffered] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = open(&Settings { policy, segment_bytes_max: 64 * 1024, ..Settings::durable(dir.path()) });
+        std::thread::scope(|scope| {
+            for thread in 0..16 {
+                let log = &log;
+                scope.spawn(move || {
+                    for n in 0..20 {
+                        let stored = put(log, received(thread * 100 + n));
+                        let again = put(log, decided(thread * 100 + n, Verdict::Permit));
+                        assert!(again.sequence > stored.sequence);
+                    }
+                });
+            }
+        });
+        drop(log);
+        assert_eq!(count(dir.path(), |event| matches!(event, Event::Received(_))), 320);
+        assert_eq!(count(dir.path(), |event| matches!(event, Event::Decided(_))), 320);
+        whole(dir.path());
+    }
+}
+
+#[test]
+fn completions_are_called_without_blocking_the_caller() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&Settings::durable(dir.path()));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let record = Record::new(log.now(), received(1));
+    log.append_then(&record, Box::new(move |outcome| sender.send(outcome).expect("heard"))).expect("queued");
+    let stored = receiver.recv_timeout(SOON).expect("called").expect("stored");
+    assert_eq!(stored.sequence, 2);
+}
+
+#[test]
+fn redaction_keeps_no_word_and_all_digests() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&Settings { redact: true, ..Settings::durable(dir.path()) });
+    put(&log, received(1));
+    put(&log, decided(1, Verdict::Veto));
+    drop(log);
+    let bytes = fs::read(newest(dir.path())).expect("readable");
+    let text = String::from_utf8_lossy(&bytes);
+    for word in ["coffee", "pour", "cup"] {
+        assert!(!text.contains(word), "{word}");
+    }
+    assert!(text.contains(&Digests::of(b"pour the coffee", b"image", b"1. pour").triple.to_string()));
+    whole(dir.path());
+}
+
+fn with_retention(dir: &Path, bytes_max: u64) -> Settings {
+    let retention = Retention { bytes_max, age_max: None, veto_age_max: None };
+    Settings { segment_bytes_max: 8 * 1024, retention, policy: Policy::Buffered, ..Settings::durable(dir) }
+}
+
+fn answers(dir: &Path) -> (Vec<u64>, Vec<u64>) {
+    let (mut vetoes, mut others) = (Vec::new(), Vec::new());
+    for entry in read::entries(dir).expect("readable") {
+        let entry = entry.expect("sound");
+        let Content::Record(record) = &entry.content else { continue };
+        match &record.event {
+            Event::Decided(decided) if decided.verdict == Verdict::Veto => vetoes.push(entry.sequence),
+            Event::Decided(_) => others.push(entry.sequence),
+            _ => {}
+        }
+    }
+    (vetoes, others)
+}
+
+#[test]
+fn retention_keeps_the_bound_and_every_veto_while_anything_else_can_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = with_retention(dir.path(), 256 * 1024);
+    let log = open(&settings);
+    // One answer in ten is a veto, so that there are segments with and without.
+    for n in 0..600 {
+        put(&log, received(n));
+        put(&log, decided(n, if n % 10 == 0 { Verdict::Veto } else { Verdict::Permit }));
+    }
+    log.close("over", SOON).expect("closes");
+    let bytes: u64 = segment::list(dir.path())
+        .expect("readable")
+        .iter()
+        .map(|&segment| fs::metadata(segment::path_of(dir.path(), segment)).expect("there").len())
+        .sum();
+    assert!(bytes <= (256 + 8 + 4) * 1024, "{bytes} bytes");
+    let report = whole(dir.path());
+    assert!(report.dropped > 0 && report.pruned > 0, "{report:?}");
+    let (vetoes, others) = answers(dir.path());
+    assert_eq!(vetoes.len(), 60, "no veto went while permits could");
+    assert!(others.len() < 540);
+    // The same log again: counts, gaps and pruned segments are understood by a new start.
+    drop(open(&settings));
+    whole(dir.path());
+}
+
+#[test]
+fn when_only_vetoes_are_left_the_oldest_go_and_the_chain_still_verifies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = with_retention(dir.path(), 48 * 1024);
+    let log = open(&settings);
+    for n in 0..300 {
+        put(&log, received(n));
+        put(&log, decided(n, Verdict::Veto));
+    }
+    drop(log);
+    let (vetoes, _) = answers(dir.path());
+    assert!(!vetoes.is_empty() && vetoes.len() < 300);
+    assert!(vetoes[0] > 1, "the oldest went");
+    assert!(whole(dir.path()).dropped > 0);
+}
+
+#[test]
+fn a_payload_that_retention_did_not_take_out_is_missed() {
+    let (_keep, settings, bytes) = a_log();
+    let (_, borders) = last_borders(&settings.dir);
+    let mut emptied = bytes[..borders[0]].to_vec();
+    let mut header = bytes[borders[0]..borders[0] + 120].to_vec();
+    header[..4].copy_from_slice(b"SFp1");
+    emptied.extend_from_slice(&header);
+    emptied.extend_from_slice(&bytes[borders[1]..]);
+    fs::write(newest(&settings.dir), emptied).expect("written");
+    let report = verify(&settings.dir, &public()).expect("readable");
+    assert_eq!(report.faults, [Fault::Emptied { segment: 1, records: 1 }]);
+}
+
+#[test]
+fn old_answers_go_by_age_and_vetoes_later() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let retention = Retention {
+        bytes_max: u64::MAX,
+        age_max: Some(Duration::from_millis(200)),
+        veto_age_max: Some(Duration::from_secs(3600)),
+    };
+    let settings = Settings { retention, ..with_retention(dir.path(), 0) };
+    let log = open(&settings);
+    for n in 0..400 {
+        put(&log, received(n));
+        put(&log, decided(n, if n < 20 { Verdict::Veto } else { Verdict::Permit }));
+    }
+    drop(log);
+    let (vetoes, others) = answers(dir.path());
+    assert_eq!(vetoes.len(), 20);
+    assert!(others.len() < 300, "{} others", others.len());
+    whole(dir.path());
+}
+
+#[test]
+fn a_file_changed_under_us_is_an_error_and_not_a_stored_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = open(&Settings::durable(dir.path()));
+    put(&log, received(1));
+    fs::File::options().write(true).open(newest(dir.path())).expect("opens").set_len(100).expect("cut");
+    assert!(log.note(received(2)).expect("queued").wait_blocking(SOON).is_err());
+    assert!(log.failing().is_some());
+}
