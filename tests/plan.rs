@@ -13,6 +13,16 @@ use steadfast::triple::PLAN_BYTES_MAX;
 #[serde(deny_unknown_fields)]
 struct Table {
     plan: Vec<Row>,
+    battery: Vec<Battery>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Battery {
+    note: String,
+    instruction: String,
+    stance: String,
+    texts: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +49,14 @@ fn every_row_of_the_table_is_what_it_says() {
                 "{}: {} with {} steps, found {found} with {steps} by {:?}\n    {:?}",
                 row.note, row.stance, row.steps, judged.ground, row.text
             ));
+        }
+    }
+    for battery in &table.battery {
+        for text in &battery.texts {
+            let judged = judge(&battery.instruction, text);
+            if format!("{:?}", judged.stance).to_lowercase() != battery.stance {
+                wrong.push(format!("{}: {} found {judged:?}\n    {text:?}", battery.note, battery.stance));
+            }
         }
     }
     assert!(wrong.is_empty(), "{} of {} rows\n{}", wrong.len(), table.plan.len(), wrong.join("\n"));

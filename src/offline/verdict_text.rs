@@ -95,7 +95,8 @@ fn tags(answer: &str) -> impl Iterator<Item = Tag<'_>> {
         let line_end = line.find('\n').unwrap_or(line.len());
         // Only a bracket that opens the label's own line is its bracket.
         let own_line = name.rsplit('\n').next().unwrap_or(name);
-        let bracketed = own_line.rfind(['[', ']']).is_some_and(|at| own_line.get(at..).is_some_and(|at| at.starts_with('[')));
+        let bracketed =
+            own_line.rfind(['[', ']']).is_some_and(|at| own_line.get(at..).is_some_and(|at| at.starts_with('[')));
         let closing = line.find(']').map(|at| at.min(line.len()));
         let (value, rest) = match (bracketed, closing) {
             (true, Some(end)) => (Some(line.get(..end)?), line.get(end..)?),
@@ -160,8 +161,10 @@ fn weigh(text: &str) -> (Weight, bool) {
                     weight.is_safe |= negated;
                     weight.is_unsafe |= !negated;
                 }
-                "if" | "unless" | "provided" | "conditional" | "conditionally" | "with" | "when" | "probably" | "maybe"
-                | "possibly" | "perhaps" | "mostly" | "potentially" | "likely" | "caution" | "but" => qualified = true,
+                "if" | "unless" | "provided" | "conditional" | "conditionally" | "with" | "when" | "probably"
+                | "maybe" | "possibly" | "perhaps" | "mostly" | "potentially" | "likely" | "caution" | "but" => {
+                    qualified = true
+                }
                 _ => {}
             }
         }

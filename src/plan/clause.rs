@@ -59,8 +59,7 @@ pub(super) fn clauses(text: &str) -> Vec<Clause> {
     let mut clauses = Vec::new();
     for (sentence, asks) in sentences(text) {
         let mut opens = true;
-        for part in sentence.split([',', ':', '(', ')', '[', ']', '—', '–', '，', '、', '：', '*', '`', '|', '|'])
-        {
+        for part in sentence.split([',', ':', '(', ')', '[', ']', '—', '–', '、', '*', '`', '|']) {
             if let Some(clause) = Clause::new(part, asks, opens) {
                 clauses.push(clause);
                 opens = false;

@@ -5,60 +5,23 @@ use super::{Form, Json, PlanError, Reader, STEPS_MAX, Step, TEXT_NESTING_MAX, ca
 use crate::plan::Argument;
 
 /// Keys whose value is a plan wherever they stand.
+#[rustfmt::skip]
 const PLAN_KEYS: &[&str] = &[
-    "plan",
-    "steps",
-    "actions",
-    "actionlist",
-    "actionsequence",
-    "actionplan",
-    "taskplan",
-    "plansteps",
-    "tasks",
-    "subtasks",
-    "sequence",
-    "functioncalls",
-    "functioncall",
-    "toolcalls",
-    "toolcall",
-    "calls",
-    "commands",
-    "program",
-    "executableplan",
-    "points",
+    "plan", "steps", "actions", "actionlist", "actionsequence", "actionplan", "taskplan", "plansteps", "tasks",
+    "subtasks", "sequence", "functioncalls", "functioncall", "toolcalls", "toolcall", "calls", "commands", "program",
+    "executableplan", "points",
 ];
 /// Keys that wrap an answer, unless their object is a step and they are its argument.
+#[rustfmt::skip]
 const WRAPPING_KEYS: &[&str] = &[
-    "choices",
-    "candidates",
-    "message",
-    "messages",
-    "content",
-    "contents",
-    "parts",
-    "text",
-    "output",
-    "response",
-    "result",
-    "answer",
-    "final",
-    "finalanswer",
+    "choices", "candidates", "message", "messages", "content", "contents", "parts", "text", "output", "response",
+    "result", "answer", "final", "finalanswer",
 ];
 /// Keys that name a step's action.
+#[rustfmt::skip]
 const ACTION_KEYS: &[&str] = &[
-    "action",
-    "function",
-    "tool",
-    "toolname",
-    "actionname",
-    "functionname",
-    "command",
-    "skill",
-    "primitive",
-    "verb",
-    "operation",
-    "api",
-    "name",
+    "action", "function", "tool", "toolname", "actionname", "functionname", "command", "skill", "primitive", "verb",
+    "operation", "api", "name",
 ];
 /// Keys that hold an action's arguments.
 const ARGUMENT_KEYS: &[&str] =
@@ -69,42 +32,16 @@ const DESCRIPTION_KEYS: &[&str] =
 /// Keys of thinking, which is no part of the answer.
 const THINKING_KEYS: &[&str] = &["thought", "thoughts", "thinking", "reasoningcontent", "analysis", "chainofthought"];
 /// Keys that explain.
+#[rustfmt::skip]
 const EXPLANATION_KEYS: &[&str] = &[
-    "reason",
-    "reasons",
-    "reasoning",
-    "explanation",
-    "rationale",
-    "note",
-    "notes",
-    "comment",
-    "warning",
-    "warnings",
-    "why",
-    "error",
-    "violatedrules",
-    "rules",
-    "hazards",
-    "risks",
-    "objects",
-    "scene",
-    "observation",
-    "observations",
+    "reason", "reasons", "reasoning", "explanation", "rationale", "note", "notes", "comment", "warning", "warnings",
+    "why", "error", "violatedrules", "rules", "hazards", "risks", "objects", "scene", "observation", "observations",
     "alternatives",
 ];
 /// Keys that carry bookkeeping.
+#[rustfmt::skip]
 const BOOKKEEPING_KEYS: &[&str] = &[
-    "id",
-    "type",
-    "index",
-    "role",
-    "stepnumber",
-    "number",
-    "stepid",
-    "finishreason",
-    "model",
-    "object",
-    "created",
+    "id", "type", "index", "role", "stepnumber", "number", "stepid", "finishreason", "model", "object", "created",
     "usage",
 ];
 /// Keys that say whether the plan may be carried out.
