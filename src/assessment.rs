@@ -1,1 +1,390 @@
-//! To come.
+//! The one path a triple takes, in the order the data moves. The daemon, the command line and the offline tools all
+//! come through [`Assessor::assess`]; the clock, the ledger and the proxy are passed in.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use image::RgbImage;
+use serde::Serialize;
+
+use crate::calibration::{Calibration, Mismatch};
+use crate::constitution::Constitution;
+use crate::constitution::limits::{BrokenLimit, broken_limits};
+use crate::constitution::nearest::{Lexicon, NearRule};
+use crate::decision::{Case, Decision, Failure, Readings, Refusal, Tier, Veto, decide, veto_inconclusive};
+use crate::margin::Margin;
+use crate::plan::{Form, Plan, Stance, stance};
+use crate::proxy::{Budget, Card, Fault, Proxy, Question};
+use crate::scene::resize::{self, Filter};
+use crate::scene::{decode, perturb};
+use crate::signals::perturbation_spread::PerturbationSpread;
+use crate::signals::{Feature, Features};
+use crate::triple::Triple;
+
+/// Rules named in an explanation.
+pub const NEAREST_RULES: usize = 3;
+
+/// Time since some fixed moment; never steps back.
+pub trait Clock {
+    /// The time now.
+    fn now(&self) -> Duration;
+}
+
+/// What refusals are remembered in.
+pub trait Memory {
+    /// Whether this task was refused before in a scene that differs only by everyday objects.
+    ///
+    /// # Errors
+    /// When the memory cannot be read; a guard that cannot remember must not permit.
+    fn refused_before(&mut self, triple: &Triple, scene: &RgbImage) -> Result<bool, Failure>;
+
+    /// Remembers that this task was refused.
+    ///
+    /// # Errors
+    /// When the memory cannot be written.
+    fn remember(&mut self, triple: &Triple, scene: &RgbImage) -> Result<(), Failure>;
+}
+
+/// No memory, for offline tools that judge each triple for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forgetful;
+
+impl Memory for Forgetful {
+    fn refused_before(&mut self, _: &Triple, _: &RgbImage) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn remember(&mut self, _: &Triple, _: &RgbImage) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// A moment on a clock by which the answer must be there.
+#[derive(Clone, Copy)]
+pub struct Deadline<'c> {
+    clock: &'c dyn Clock,
+    at: Duration,
+}
+
+impl<'c> Deadline<'c> {
+    /// The deadline that passes at `at` on this clock.
+    #[must_use]
+    pub fn new(clock: &'c dyn Clock, at: Duration) -> Self {
+        Self { clock, at }
+    }
+}
+
+impl Budget for Deadline<'_> {
+    fn spend(&self) -> ControlFlow<()> {
+        if self.clock.now() < self.at { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// How long each stage took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Timings {
+    /// Decoding the image and bringing it to the working size.
+    pub decode: Duration,
+    /// The clean image's margin, with and without the constitution.
+    pub margin: Duration,
+    /// The perturbed copies.
+    pub spread: Duration,
+    /// Everything.
+    pub total: Duration,
+}
+
+/// What a field engineer needs beside the decision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Evidence {
+    /// What the plan is, and which words decided that.
+    pub stance: Option<(Stance, String)>,
+    /// How the image's bytes became a picture.
+    pub image: Option<decode::Facts>,
+    /// What the proxy says is in the image.
+    pub scene: Option<String>,
+    /// The rules nearest the task, nearest first.
+    pub nearest_rules: Vec<NearRule>,
+    /// Rules with a machine-checkable limit that the plan breaks.
+    pub broken_limits: Vec<BrokenLimit>,
+    /// The margins of the perturbed copies, in nats, in the order they were dealt.
+    pub copies: Vec<Margin>,
+    /// How long each stage took.
+    pub timings: Timings,
+}
+
+/// A decision and what it rests on.
+#[derive(Debug)]
+pub struct Assessment {
+    /// The answer.
+    pub decision: Decision,
+    /// What it rests on.
+    pub evidence: Evidence,
+}
+
+/// Why an assessor cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The calibration was fitted for something else.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The proxy does not take the constitution in.
+    #[error("the proxy cannot read the constitution: {0}")]
+    Warm(#[from] Fault),
+    /// The proxy's arithmetic is too noisy for the spread.
+    #[error("{0} is not safe for the perturbation spread: its rounding noise exceeds the signal")]
+    NoisyProxy(String),
+    /// The tier asks for what the proxy cannot do.
+    #[error("{0} writes no traces, so only the tier margin-only can run")]
+    NoTraces(String),
+}
+
+/// A proxy that has read its constitution, and the calibration that belongs to both.
+#[derive(Debug)]
+pub struct Assessor<P: Proxy> {
+    proxy: P,
+    prefix: P::Prefix,
+    constitution: Constitution,
+    lexicon: Lexicon,
+    calibration: Calibration,
+    tier: Tier,
+}
+
+impl<P: Proxy> Assessor<P> {
+    /// Binds proxy, constitution and calibration together, and has the proxy read the constitution.
+    ///
+    /// # Errors
+    /// When the calibration belongs to something else, or the proxy cannot do what the tier asks.
+    pub fn new(
+        mut proxy: P,
+        constitution: Constitution,
+        calibration: Calibration,
+        tier: Tier,
+    ) -> Result<Self, StartError> {
+        let card = proxy.card();
+        calibration.check_bound(card.digest, constitution.digest(), card.prompt_layout)?;
+        if !card.safe_for_spread {
+            return Err(StartError::NoisyProxy(card.name.clone()));
+        }
+        if tier != Tier::MarginOnly && !card.traces {
+            return Err(StartError::NoTraces(card.name.clone()));
+        }
+        let prefix = proxy.warm(&constitution.prompt_text())?;
+        let lexicon = Lexicon::of(&constitution);
+        Ok(Self { proxy, prefix, constitution, lexicon, calibration, tier })
+    }
+
+    /// Swaps in a constitution and the calibration that belongs to it, or keeps the old ones and says why.
+    ///
+    /// # Errors
+    /// When they do not belong together or the proxy cannot read the constitution; nothing has changed then.
+    pub fn reload(&mut self, constitution: Constitution, calibration: Calibration) -> Result<(), StartError> {
+        let card = self.proxy.card();
+        calibration.check_bound(card.digest, constitution.digest(), card.prompt_layout)?;
+        self.prefix = self.proxy.warm(&constitution.prompt_text())?;
+        self.lexicon = Lexicon::of(&constitution);
+        (self.constitution, self.calibration) = (constitution, calibration);
+        Ok(())
+    }
+
+    /// The proxy's card.
+    pub fn card(&self) -> &Card {
+        self.proxy.card()
+    }
+
+    /// The proxy itself, for benchmarks that ask it for its times.
+    pub const fn proxy(&self) -> &P {
+        &self.proxy
+    }
+
+    /// The constitution in force.
+    pub const fn constitution(&self) -> &Constitution {
+        &self.constitution
+    }
+
+    /// The calibration in force.
+    pub const fn calibration(&self) -> &Calibration {
+        &self.calibration
+    }
+
+    /// Judges one triple. Every failure ends in a veto; nothing here can panic its way to a permit.
+    pub fn assess(
+        &mut self,
+        triple: &Triple,
+        memory: &mut dyn Memory,
+        clock: &dyn Clock,
+        budget: &dyn Budget,
+    ) -> Assessment {
+        let start = clock.now();
+        let mut evidence = Evidence::default();
+        let decision = match self.judge(triple, memory, clock, budget, &mut evidence) {
+            Ok(decision) => decision,
+            Err(failure) => Decision::Veto(Veto::from_failure(&failure)),
+        };
+        evidence.timings.total = clock.now().saturating_sub(start);
+        Assessment { decision, evidence }
+    }
+
+    fn judge(
+        &mut self,
+        triple: &Triple,
+        memory: &mut dyn Memory,
+        clock: &dyn Clock,
+        budget: &dyn Budget,
+        evidence: &mut Evidence,
+    ) -> Result<Decision, Failure> {
+        let start = clock.now();
+        budget.check()?;
+        let decoded = decode::decode(triple.image())?;
+        evidence.image = Some(decoded.facts);
+        let scene = self.working_image(decoded.image)?;
+        evidence.timings.decode = clock.now().saturating_sub(start);
+
+        let Ok(plan) = Plan::parse(triple.plan()) else {
+            return Ok(Decision::Veto(veto_inconclusive()));
+        };
+        let judged = stance(triple.instruction(), &plan);
+        evidence.stance = Some((judged.stance, judged.ground.to_string()));
+        if judged.stance == Stance::Inconclusive {
+            return Ok(Decision::Veto(veto_inconclusive()));
+        }
+        let steps = step_texts(&plan);
+        evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
+
+        let readings = self.read(triple, &steps.join("\n"), &scene, clock, budget, evidence)?;
+        let refused_before = judged.stance == Stance::Complied && memory.refused_before(triple, &scene)?;
+        if judged.stance == Stance::Refused {
+            memory.remember(triple, &scene)?;
+        }
+        budget.check()?;
+        let case = Case {
+            digests: *triple.digests(),
+            stance: judged.stance,
+            broken_limits: evidence.broken_limits.clone(),
+            readings,
+            refused_before,
+        };
+        Ok(decide(case, &self.calibration.limits))
+    }
+
+    fn working_image(&self, decoded: RgbImage) -> Result<RgbImage, Failure> {
+        match self.proxy.card().working_size {
+            None => Ok(decoded),
+            Some((width, height)) => resize::resize(&decoded, width, height, Filter::Bilinear)
+                .map_err(|error| Failure::Internal(format!("the image cannot be resized: {error}"))),
+        }
+    }
+
+    /// Asks the proxy: the clean margin, the reliance, the perturbed copies.
+    fn read(
+        &mut self,
+        triple: &Triple,
+        plan: &str,
+        scene: &RgbImage,
+        clock: &dyn Clock,
+        budget: &dyn Budget,
+        evidence: &mut Evidence,
+    ) -> Result<Readings, Failure> {
+        let start = clock.now();
+        let question = Question { instruction: triple.instruction(), plan };
+        let seen = self.proxy.encode(scene)?;
+        evidence.scene = self.proxy.describe(&seen);
+        let words = [question.instruction, plan, evidence.scene.as_deref().unwrap_or_default()];
+        evidence.nearest_rules = self.lexicon.nearest(words, NEAREST_RULES).nearest().to_vec();
+        let posed = self.proxy.pose(Some(&self.prefix), &question)?;
+        let margin = self.proxy.margin(&posed, &seen, None)?;
+        budget.check()?;
+        let bare = self.proxy.pose(None, &question)?;
+        let without = self.proxy.margin(&bare, &seen, None)?;
+        evidence.timings.margin = clock.now().saturating_sub(start);
+
+        let start = clock.now();
+        evidence.copies = self.margins_of_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), budget)?;
+        evidence.timings.spread = clock.now().saturating_sub(start);
+        self.weigh(margin, without, &evidence.copies)
+    }
+
+    /// The margins of the perturbed copies, in the order they are dealt.
+    fn margins_of_copies(
+        &mut self,
+        triple: &Triple,
+        scene: &RgbImage,
+        posed: &P::Posed,
+        clean: u64,
+        budget: &dyn Budget,
+    ) -> Result<Vec<Margin>, Failure> {
+        let seed = triple.digests().triple.seed();
+        let mut copy = RgbImage::new(0, 0);
+        let mut margins = Vec::with_capacity(perturb::COPIES);
+        let mut sees = false;
+        for index in 0..perturb::COPIES {
+            budget.check()?;
+            perturb::copy_into(scene, seed, index, &mut copy);
+            let seen = self.proxy.encode(&copy)?;
+            sees |= self.proxy.fingerprint(&seen) != clean;
+            margins.push(self.proxy.margin(posed, &seen, None)?);
+        }
+        // An encoder that answers alike to twenty different images would read as perfectly firm.
+        if sees { Ok(margins) } else { Err(Failure::Proxy(Fault::Blind)) }
+    }
+
+    /// Turns margins into readings.
+    fn weigh(&self, margin: Margin, without: Margin, copies: &[Margin]) -> Result<Readings, Failure> {
+        let undefined = |error: &dyn std::fmt::Display| Failure::Proxy(Fault::Engine(error.to_string()));
+        let refuse_log_odds = self.calibration.margin.refuse_log_odds(margin).map_err(Fault::NonFinite)?;
+        let spread = PerturbationSpread::measure(margin, copies, |copy| self.calibration.refuses(copy))
+            .map_err(|error| undefined(&error))?;
+        let reliance =
+            crate::signals::constitution_reliance::constitution_reliance(without, margin).map_err(Fault::NonFinite)?;
+        let features = Features::from([
+            (Feature::PerturbationSpread, spread.nats),
+            (Feature::RelativeSpread, spread.relative),
+            (Feature::FlipShare, spread.flip_share),
+            (Feature::ConstitutionReliance, reliance),
+            (Feature::MarginSize, margin.nats().abs()),
+        ]);
+        let malleability = self.calibration.composite.score(&features).map_err(|error| undefined(&error))?;
+        Ok(Readings {
+            tier: self.tier,
+            margin,
+            refuse_log_odds,
+            spread: Some(spread.nats),
+            copies: u32::try_from(copies.len()).unwrap_or(u32::MAX),
+            flip_share: Some(spread.flip_share),
+            reliance: Some(reliance),
+            trace_ambiguity: Vec::new(),
+            decoding_instability: None,
+            malleability: Some(malleability.get()),
+        })
+    }
+}
+
+/// What the proxy is asked about: the steps as they read, whatever form they were written in; where there is no marked
+/// step, or steps and prose are mixed, the prose too. Thinking is never part of it.
+fn step_texts(plan: &Plan) -> Vec<&str> {
+    let steps = plan.steps.iter().map(|step| step.text.as_str());
+    match plan.form {
+        Form::Prose | Form::Mixed => steps.chain(plan.prose.lines()).collect(),
+        Form::Numbered | Form::Bulleted | Form::JsonSteps | Form::ToolCalls | Form::CodeCalls => steps.collect(),
+    }
+}
+
+impl Timings {
+    /// Each stage's name and time in milliseconds.
+    #[must_use]
+    pub fn stages_ms(&self) -> [(&'static str, f64); 4] {
+        [("decode", self.decode), ("margin", self.margin), ("spread", self.spread), ("total", self.total)]
+            .map(|(stage, time)| (stage, time.as_secs_f64() * 1e3))
+    }
+}
+
+impl Assessment {
+    /// The readings, where any were taken.
+    #[must_use]
+    pub const fn readings(&self) -> Option<&Readings> {
+        match &self.decision {
+            Decision::Permit(leave) => Some(leave.readings()),
+            Decision::Veto(veto) => veto.readings.as_ref(),
+            Decision::Refusal(Refusal { readings }) => Some(readings),
+        }
+    }
+}

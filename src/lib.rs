@@ -40,12 +40,17 @@ pub mod proxy;
 mod store;
 
 // Sequence: the one path a triple takes, on the robot and offline alike.
+pub mod answer;
 pub mod assessment;
 
 // Edges.
+#[cfg(all(feature = "bus", feature = "onnx", feature = "tools"))]
+pub mod cli;
 #[cfg(feature = "bus")]
 pub mod daemon;
 #[cfg(feature = "bus")]
 pub mod intake;
+#[cfg(feature = "onnx")]
+pub mod load;
 #[cfg(feature = "tools")]
 pub mod offline;

@@ -119,10 +119,9 @@ fn users_and_folders_are_what_the_unit_and_the_policy_name() {
         let root = tempfile::tempdir().expect("a root");
         fs::create_dir(root.path().join("etc")).expect("a folder");
         let into = format!("--root={}", root.path().display());
-        for (tool, file) in [
-            ("systemd-sysusers", "sysusers.d/steadfast.conf"),
-            ("systemd-tmpfiles", "tmpfiles.d/steadfast.conf"),
-        ] {
+        for (tool, file) in
+            [("systemd-sysusers", "sysusers.d/steadfast.conf"), ("systemd-tmpfiles", "tmpfiles.d/steadfast.conf")]
+        {
             let mut command = Command::new(tool);
             command.arg(&into);
             if tool == "systemd-tmpfiles" {

@@ -1,3 +1,9 @@
-//! The command line.
+//! The command line. All of it is in [`steadfast::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    steadfast::cli::run(steadfast::cli::Arguments::parse())
+}

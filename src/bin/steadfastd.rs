@@ -1,3 +1,10 @@
-//! The daemon.
+//! The daemon. All of it is in [`steadfast::daemon`].
 
-fn main() {}
+use std::process::ExitCode;
+
+#[cfg(all(feature = "__replay", not(feature = "__bench"), not(debug_assertions)))]
+compile_error!("a release build of the daemon must not hold the recorded proxy");
+
+fn main() -> ExitCode {
+    steadfast::daemon::main()
+}

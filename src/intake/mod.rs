@@ -5,6 +5,7 @@
 //! written down and answered like any other. [`readiness`] tells systemd how the daemon fares.
 
 pub mod bus;
+pub mod client;
 mod desk;
 mod details;
 pub mod limits;

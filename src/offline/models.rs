@@ -17,7 +17,8 @@ use crate::triple::Digest;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    version: Version,
+    #[serde(rename = "version")]
+    _version: Version,
     artefact: Vec<Artefact>,
 }
 

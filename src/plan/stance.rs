@@ -5,6 +5,7 @@
 //! so that doubt never hides a step: any step not recognised as harmless is taken to act, and a text that acts has
 //! complied however much it refuses besides.
 
+use std::fmt;
 use std::collections::HashSet;
 
 use super::clause::{self, Clause, Hit};
@@ -72,6 +73,22 @@ pub enum Ground {
     Nothing,
     /// The plan could not be read.
     Fault(PlanError),
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Step { index, .. } => write!(f, "step {}", index + 1),
+            Self::Clause(words) => write!(f, "the clause {words:?}"),
+            Self::Phrase(words) => write!(f, "the words {words:?}"),
+            Self::Field(words) => write!(f, "the field {words:?}"),
+            Self::Substitution(words) => write!(f, "something else in the task's place: {words:?}"),
+            Self::Retraction(words) => write!(f, "a refusal taken back: {words:?}"),
+            Self::EmptyForDanger => f.write_str("no steps, for danger"),
+            Self::Nothing => f.write_str("neither a step nor a refusal"),
+            Self::Fault(error) => error.fmt(f),
+        }
+    }
 }
 
 /// A stance and what decided it.

@@ -31,6 +31,10 @@ const CONTEXT_TOKENS: usize = 4096;
 const CHUNK_TOKENS: usize = 128;
 /// Width of the judge's hidden state.
 const WIDTH: usize = 576;
+/// Blocks of the verdict head's feature.
+const BLOCKS: usize = 4;
+/// Tokens that close a turn after its content.
+const TURN_END_TOKENS: usize = 2;
 /// Key-value heads and their width.
 const KV: (usize, usize) = (3, 64);
 
@@ -61,7 +65,8 @@ pub enum LoadError {
     Warm(#[from] Fault),
 }
 
-/// The trained verdict head: `margin = bias + weights · feature`.
+/// The trained verdict head: `margin = bias + weights · feature`, where the feature is four blocks of [`WIDTH`]: mean over
+/// the task's tokens, the task's last content token, mean over the suffix's tokens, the suffix's last token.
 #[derive(Debug, Deserialize)]
 struct Head {
     layer: usize,
@@ -100,8 +105,8 @@ pub struct Prefix(Rc<Reading>);
 #[derive(Debug)]
 pub struct Posed {
     reading: Reading,
-    task_tokens: usize,
-    task_sum: Vec<f32>,
+    /// What the text alone adds to the margin: the same for every image.
+    task_share: f64,
     /// Perturbed copies often say the same sentence; the same sentence has the same margin.
     margins: RefCell<HashMap<String, Margin>>,
 }
@@ -220,10 +225,10 @@ impl Compact {
         }
         let suffix = self.prompt.suffix(sentence)?;
         let (_, hidden) = self.read(Some(&posed.reading), &suffix)?;
-        let mut sum = posed.task_sum.clone();
-        add_rows(&mut sum, &hidden);
-        let last = hidden.chunks_exact(WIDTH).last().unwrap_or_default();
-        let margin = self.head.margin(&sum, posed.task_tokens + suffix.len(), last)?;
+        let last = hidden.chunks_exact(WIDTH).next_back().unwrap_or_default();
+        let [_, _, mean_weights, last_weights] = self.head.blocks();
+        let suffix_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
+        let margin = Margin::new(self.head.bias + posed.task_share + suffix_share)?;
         posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
         Ok(margin)
     }
@@ -234,8 +239,8 @@ impl Head {
         let failed = |message: String| LoadError::Head { path: path.to_owned(), message };
         let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
         let head: Self = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
-        if head.weights.len() != 2 * WIDTH || head.embedding_centre.len() != WIDTH {
-            return Err(failed(format!("it has {} weights, not {}", head.weights.len(), 2 * WIDTH)));
+        if head.weights.len() != BLOCKS * WIDTH || head.embedding_centre.len() != WIDTH {
+            return Err(failed(format!("it has {} weights, not {}", head.weights.len(), BLOCKS * WIDTH)));
         }
         if !head.bias.is_finite() || head.weights.iter().any(|weight| !weight.is_finite()) {
             return Err(failed("a weight is not finite".to_owned()));
@@ -246,15 +251,11 @@ impl Head {
         Ok((head, Digest::of(&text)))
     }
 
-    /// `bias + weights · [mean of task and suffix, last token]`.
-    fn margin(&self, sum: &[f32], tokens: usize, last: &[f32]) -> Result<Margin, Fault> {
-        #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
-        let tokens = tokens as f64;
-        let (mean_weights, last_weights) = self.weights.split_at(WIDTH);
-        let dot = |weights: &[f32], values: &[f32]| -> f64 {
-            weights.iter().zip(values).map(|(&weight, &value)| f64::from(weight) * f64::from(value)).sum()
-        };
-        Ok(Margin::new(self.bias + dot(mean_weights, sum) / tokens + dot(last_weights, last))?)
+    /// The weights of each block of the feature.
+    fn blocks(&self) -> [&[f32]; BLOCKS] {
+        let (task, suffix) = self.weights.split_at(2 * WIDTH);
+        let ((task_mean, task_last), (suffix_mean, suffix_last)) = (task.split_at(WIDTH), suffix.split_at(WIDTH));
+        [task_mean, task_last, suffix_mean, suffix_last]
     }
 }
 
@@ -279,9 +280,10 @@ impl Proxy for Compact {
         };
         let tokens = self.prompt.task(question.instruction, question.plan)?;
         let (reading, hidden) = self.read(Some(&prefix), &tokens)?;
-        let mut task_sum = vec![0.0; WIDTH];
-        add_rows(&mut task_sum, &hidden);
-        Ok(Posed { reading, task_tokens: tokens.len(), task_sum, margins: RefCell::default() })
+        let last = hidden.chunks_exact(WIDTH).rev().nth(TURN_END_TOKENS).unwrap_or_default();
+        let [mean_weights, last_weights, _, _] = self.head.blocks();
+        let task_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
+        Ok(Posed { reading, task_share, margins: RefCell::default() })
     }
 
     fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
@@ -330,12 +332,9 @@ impl Proxy for Compact {
         let (tokens, run) = self.prompt.bare_text(text)?;
         let bare = self.bare()?;
         let (_, hidden) = self.read(Some(&bare), &tokens)?;
-        let mut mean = vec![0.0; WIDTH];
-        add_rows(&mut mean, hidden.get(run.start * WIDTH..run.end * WIDTH).unwrap_or_default());
-        #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
-        let count = run.len() as f32;
+        let mut mean = mean_of_rows(hidden.get(run.start * WIDTH..run.end * WIDTH).unwrap_or_default());
         for (value, centre) in mean.iter_mut().zip(&self.head.embedding_centre) {
-            *value = *value / count - centre;
+            *value -= centre;
         }
         let norm = mean.iter().map(|value| value * value).sum::<f32>().sqrt();
         if !(norm.is_finite() && norm > 0.0) {
@@ -345,11 +344,32 @@ impl Proxy for Compact {
     }
 }
 
-/// Adds every row of `[rows, WIDTH]` to `sum`.
-fn add_rows(sum: &mut [f32], rows: &[f32]) {
+/// The mean of the rows of `[rows, WIDTH]`; zeros where there is none.
+fn mean_of_rows(rows: &[f32]) -> Vec<f32> {
+    let mut sum = vec![0.0_f32; WIDTH];
     for row in rows.chunks_exact(WIDTH) {
         for (total, value) in sum.iter_mut().zip(row) {
             *total += value;
         }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
+    let count = (rows.len() / WIDTH).max(1) as f32;
+    sum.into_iter().map(|total| total / count).collect()
+}
+
+fn dot(weights: &[f32], values: &[f32]) -> f64 {
+    weights.iter().zip(values).map(|(&weight, &value)| f64::from(weight) * f64::from(value)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_over_rows() {
+        let mut rows = vec![1.0; 2 * WIDTH];
+        rows[WIDTH..].fill(3.0);
+        assert!(mean_of_rows(&rows).iter().all(|value| (value - 2.0).abs() < f32::EPSILON));
+        assert_eq!(mean_of_rows(&[]).len(), WIDTH);
     }
 }

@@ -19,7 +19,7 @@ const QUESTION: &str = "May the robot run this plan? Say what could go wrong.";
 /// SHA-256 of what the prompt looks like; a verdict head and a calibration are bound to it. The text is this file's
 /// contract with `models/reference.py`, which computes the same digest.
 pub fn layout() -> Digest {
-    Digest::of(format!("steadfast/compact/1\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
+    Digest::of(format!("steadfast/compact/2\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
 }
 
 /// Encodes the prompt's parts.

@@ -1,0 +1,168 @@
+//! The command line: one question asked by hand, the records read, the models brought, the offline tools run.
+//!
+//! Words for people go to standard output, complaints to standard error, and the exit code says what a script needs.
+
+mod check;
+mod live;
+mod model;
+mod show;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::settings::Settings;
+use crate::constitution::Constitution;
+
+/// What a command comes to, as exit codes that scripts may rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Done, or permit.
+    Done = 0,
+    /// Any other failure.
+    Failed = 1,
+    /// The words are off; given by the parser of arguments.
+    Usage = 2,
+    /// Veto.
+    Veto = 3,
+    /// Refusal.
+    Refusal = 4,
+    /// The configuration does not stand.
+    Configuration = 78,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(outcome as u8)
+    }
+}
+
+/// A failure that is the configuration's: exit 78, so that a supervisor does not restart in vain.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Misconfigured(anyhow::Error);
+
+/// The guard's command line.
+///
+/// Exit codes: 0 permit or done, 3 veto, 4 refusal, 2 wrong usage, 78 bad configuration, 1 any other failure.
+#[derive(Debug, Parser)]
+#[command(name = "steadfast", version, max_term_width = 100)]
+pub struct Arguments {
+    /// The configuration; drop-ins are read from FILE.d/*.toml.
+    #[arg(long, global = true, value_name = "FILE", default_value = "/etc/steadfast/steadfast.toml")]
+    config: PathBuf,
+    /// Print JSON instead of words.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Judge one instruction, image and plan.
+    ///
+    /// Example: steadfast check --image scene.jpg --instruction "Bring the cup" --plan "1. Grasp the cup"
+    Check(check::Arguments),
+    /// Show how the running guard fares.
+    Status(live::Bus),
+    /// Follow the running guard's vetoes and state, a line each.
+    Watch(live::Bus),
+    /// Show what is recorded of one check.
+    Explain {
+        #[command(flatten)]
+        bus: live::Bus,
+        /// The check's id, as every answer carries it.
+        check_id: String,
+    },
+    /// Read the audit log.
+    #[command(subcommand)]
+    Log(show::Log),
+    /// Look at a constitution.
+    #[command(subcommand)]
+    Constitution(show::ConstitutionCommand),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(show::Config),
+    /// Bring, list or verify models.
+    #[command(subcommand)]
+    Model(model::Model),
+}
+
+/// Where words go, and whether they may be coloured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paper {
+    json: bool,
+    colour: bool,
+}
+
+/// An ANSI colour, used only on a terminal.
+#[derive(Debug, Clone, Copy)]
+enum Ink {
+    Green = 32,
+    Red = 31,
+    Yellow = 33,
+    Dim = 2,
+    Bold = 1,
+}
+
+impl Paper {
+    /// Writes one line of words; a closed pipe ends the program's words, not the program.
+    fn line(self, text: &str) {
+        use std::io::Write as _;
+        let written = writeln!(std::io::stdout(), "{text}");
+        drop(written);
+    }
+
+    /// Writes a value as one line of JSON.
+    fn value(self, value: &impl serde::Serialize) -> anyhow::Result<()> {
+        self.line(&serde_json::to_string(value)?);
+        Ok(())
+    }
+
+    fn ink(self, ink: Ink, text: &str) -> String {
+        if self.colour { format!("\x1b[{}m{text}\x1b[0m", ink as u8) } else { text.to_owned() }
+    }
+}
+
+/// Runs the command line and gives its exit code.
+#[must_use]
+pub fn run(arguments: Arguments) -> ExitCode {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let paper = Paper { json: arguments.json, colour };
+    match dispatch(arguments, paper) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            use std::io::Write as _;
+            let written = writeln!(std::io::stderr(), "steadfast: {error:#}");
+            drop(written);
+            if error.is::<Misconfigured>() { Outcome::Configuration.into() } else { Outcome::Failed.into() }
+        }
+    }
+}
+
+fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
+    let config = arguments.config;
+    match arguments.command {
+        Command::Check(check) => check.run(&config, paper),
+        Command::Status(bus) => bus.status(&config, paper),
+        Command::Watch(bus) => bus.watch(&config, paper),
+        Command::Explain { bus, check_id } => bus.explain(&config, &check_id, paper),
+        Command::Log(log) => log.run(&config, paper),
+        Command::Constitution(constitution) => constitution.run(&config, paper),
+        Command::Config(show) => show.run(&config, paper),
+        Command::Model(model) => model.run(paper),
+    }
+}
+
+fn settings(config: &Path) -> anyhow::Result<Settings> {
+    Settings::read(config).map_err(|error| Misconfigured(error.into()).into())
+}
+
+fn constitution(path: &Path) -> anyhow::Result<Constitution> {
+    let text = crate::config::read_trusted(path).map_err(|error| Misconfigured(error.into()))?;
+    Constitution::parse(&text).map_err(|errors| Misconfigured(anyhow::anyhow!("{}:\n{errors}", path.display())).into())
+}

@@ -1,0 +1,280 @@
+//! The daemon: wiring only. Reads the configuration, opens what is written to, takes the name on the bus, has the
+//! worker load and warm up, and says READY only after a first inference has gone through.
+
+mod guard;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::assessment::Forgetful;
+use crate::audit::chain::{AuditLog, Signer};
+use crate::audit::clock::Clock;
+use crate::audit::journal::Journal;
+use crate::audit::record::{Event, GuardIdentity, Started};
+use crate::config::fragment::ProxyKind;
+use crate::config::settings::Settings;
+use crate::intake::bus::Bus;
+use crate::intake::limits::Limits;
+use crate::intake::readiness::Readiness;
+use crate::intake::{Face, Guard as _, Shown, State, boot_clock};
+use crate::load::{self, Loaded};
+use crate::permit::Moment;
+use crate::permit::keys::{Keys, system_random};
+
+use guard::Watchman;
+use worker::Queue;
+
+/// Exit code of a configuration that does not stand; the unit does not restart on it.
+const EXIT_CONFIGURATION: u8 = 78;
+/// How long answers under way are waited for at the end.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why the daemon ends other than by being told to.
+#[derive(Debug, thiserror::Error)]
+enum Ending {
+    /// The configuration does not stand: restarting would not help.
+    #[error("configuration: {0:#}")]
+    Configuration(anyhow::Error),
+    /// Anything else: restarting may help.
+    #[error("{0:#}")]
+    Fault(anyhow::Error),
+}
+
+/// The guard daemon. Its exit codes: 0 when told to stop, 78 on a configuration that does not stand, 1 on any other end.
+#[derive(Debug, clap::Parser)]
+#[command(name = "steadfastd", version)]
+struct Arguments {
+    /// The configuration; drop-ins are read from FILE.d/*.toml.
+    #[arg(long, value_name = "FILE", default_value = "/etc/steadfast/steadfast.toml")]
+    config: PathBuf,
+}
+
+/// Reads the command line and runs the daemon.
+#[must_use]
+pub fn main() -> ExitCode {
+    run(&<Arguments as clap::Parser>::parse().config)
+}
+
+/// Runs the daemon until it is told to stop, and gives its exit code.
+#[must_use]
+pub fn run(config: &Path) -> ExitCode {
+    trace_to_stderr();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "no runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(serve(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ending) => {
+            tracing::error!(error = %ending, "steadfastd ends");
+            match ending {
+                Ending::Configuration(_) => ExitCode::from(EXIT_CONFIGURATION),
+                Ending::Fault(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+async fn serve(config: &Path) -> Result<(), Ending> {
+    let settings = Settings::read(config).map_err(|error| Ending::Configuration(error.into()))?;
+    let rules = load::rules(&settings).map_err(Ending::Configuration)?;
+    let face = Face::new(Shown::starting(settings.mode));
+    let queue = Queue::new(settings.queue_checks_max);
+    let watchman = Arc::new(open(&settings, &face, &queue).map_err(Ending::Fault)?);
+    let bus = Bus::serve(settings.bus_address.as_deref(), Arc::clone(&watchman), face.clone(), admission(&settings))
+        .await
+        .map_err(|error| Ending::Fault(error.into()))?;
+
+    let (ready, loaded) = oneshot::channel();
+    let worker = start_worker(&settings, rules, &queue, ready).map_err(Ending::Fault)?;
+    let identity = match loaded.await.context("the inference thread ended").map_err(Ending::Fault)? {
+        Ok(identity) => identity,
+        Err(error) => return Err(Ending::Configuration(error)),
+    };
+    watchman.started(identity).map_err(Ending::Fault)?;
+    let readiness = Readiness::from_environment();
+    let told = |told: std::io::Result<()>| told.context("systemd cannot be told").map_err(Ending::Fault);
+    told(readiness.ready(&format!("judging in mode {}", settings.mode)))?;
+    tracing::info!(mode = %settings.mode, "ready");
+
+    let ending = wait(&watchman, &bus, worker, &readiness).await;
+    told(readiness.stopping())?;
+    face.change(|shown| shown.state = State::Stopping);
+    queue.stop();
+    drain(&queue).await;
+    bus.leave().await;
+    let why = ending.as_ref().err().map_or_else(|| "asked to stop".to_owned(), ToString::to_string);
+    if let Some(watchman) = Arc::into_inner(watchman) {
+        watchman.close(&why);
+    }
+    ending
+}
+
+/// Waits until there is a reason to end; reloads on SIGHUP meanwhile.
+async fn wait(
+    watchman: &Watchman,
+    bus: &Bus,
+    worker: tokio::task::JoinHandle<()>,
+    readiness: &Readiness,
+) -> Result<(), Ending> {
+    let listen = |kind| signal(kind).map_err(|error| Ending::Fault(error.into()));
+    let (mut term, mut int, mut hup) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
+    let mut worker = worker;
+    let mut pings = std::pin::pin!(readiness.keep_alive(watchman.queue.heart().clone()));
+    loop {
+        tokio::select! {
+            () = &mut pings => {}
+            _ = term.recv() => return Ok(()),
+            _ = int.recv() => return Ok(()),
+            _ = hup.recv() => {
+                reload(watchman, readiness).await?;
+            }
+            lost = bus.lost() => return Err(Ending::Fault(lost.into())),
+            _ = &mut worker => return Err(Ending::Fault(anyhow::anyhow!("the inference thread ended"))),
+        }
+    }
+}
+
+/// Reloads for SIGHUP, telling systemd before and after.
+async fn reload(watchman: &Watchman, readiness: &Readiness) -> Result<(), Ending> {
+    let told = |told: std::io::Result<()>| told.context("systemd cannot be told").map_err(Ending::Fault);
+    told(readiness.reloading())?;
+    let by = crate::intake::Client { bus_name: "SIGHUP".to_owned(), uid: None, pid: None };
+    let status = match watchman.reload(&by).await {
+        Ok(()) => "judging with the constitution and calibration as reloaded".to_owned(),
+        Err(error) => {
+            tracing::warn!(%error, "the old constitution and calibration stay");
+            format!("reload refused, the old constitution and calibration stay: {error}")
+        }
+    };
+    told(readiness.ready(&status))
+}
+
+/// Lets answers under way leave.
+async fn drain(queue: &Queue) {
+    let end = boot_clock() + DRAIN_WITHIN;
+    while queue.waiting() > 0 && boot_clock() < end {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Opens everything that is written to.
+fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<Watchman> {
+    let now = Moment::now().context("the clocks cannot be read")?;
+    let keys = Arc::new(Keys::open_or_create(&settings.keys, now.unix_s, system_random)?);
+    let signing = Arc::clone(&keys);
+    let signer = Signer {
+        public: *keys.signing().public().as_bytes(),
+        sign: Box::new(move |message| signing.signing().sign_checkpoint(message)),
+    };
+    let log = AuditLog::open(chain_settings(settings), Clock::system()?, Some(signer))?;
+    let opened = log.opened();
+    if !opened.undecided.is_empty() {
+        let checks = opened.undecided.len();
+        tracing::warn!(checks, "the last run ended with checks it had received and not decided");
+    }
+    let journal = Journal::start("steadfastd")?;
+    Ok(Watchman::new(settings.clone(), face.clone(), Arc::clone(queue), log, journal, keys))
+}
+
+fn admission(settings: &Settings) -> Limits {
+    Limits {
+        checks_max: settings.queue_checks_max,
+        checks_reserved: settings.queue_checks_max / 4,
+        checks_per_client_max: settings.client_checks_max,
+        deadline_default: settings.deadline_default,
+        deadline_max: settings.deadline_max,
+        image_age_max: settings.image_age_max,
+        ..Limits::default()
+    }
+}
+
+fn chain_settings(settings: &Settings) -> crate::audit::chain::Settings {
+    let mut chain = crate::audit::chain::Settings::durable(&settings.audit_folder);
+    chain.policy = settings.audit_policy;
+    chain.redact = settings.audit_redact;
+    chain.retention.bytes_max = settings.audit_keep_bytes_max;
+    chain.retention.veto_age_max = Some(settings.audit_keep_max);
+    chain.retention.age_max = Some(settings.audit_keep_max);
+    chain
+}
+
+/// What the daemon has to say beside its records goes to standard error, which systemd hands to the journal.
+fn trace_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// Starts the worker with the proxy that is configured.
+fn start_worker(
+    settings: &Settings,
+    rules: Loaded,
+    queue: &Arc<Queue>,
+    ready: oneshot::Sender<anyhow::Result<GuardIdentity>>,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let memory = Forgetful;
+    let (queue, own) = (Arc::clone(queue), settings.clone());
+    let thread = match settings.proxy {
+        ProxyKind::Compact => {
+            worker::start(queue, memory, move || load::assessor(load::compact(&own)?, rules, &own), ready)
+        }
+        ProxyKind::Vlm => anyhow::bail!("proxy.kind = \"vlm\" is not built in yet"),
+        #[cfg(feature = "__replay")]
+        ProxyKind::Recorded => worker::start(
+            queue,
+            memory,
+            move || load::assessor(crate::proxy::recorded::Recorded::load(&own.models)?, rules, &own),
+            ready,
+        ),
+    }?;
+    Ok(tokio::task::spawn_blocking(move || {
+        // A panic has been told by the panic hook; that the thread ended is all that matters here.
+        drop(thread.join());
+    }))
+}
+
+impl Watchman {
+    /// Stores and signs the end of the log, and hands the journal what it still holds.
+    fn close(self, why: &str) {
+        if let Err(error) = self.log.close(why, DRAIN_WITHIN) {
+            tracing::error!(%error, "the log's end could not be stored");
+        }
+        let journal = self.journal.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let left = journal.stop(DRAIN_WITHIN);
+        if left != Some(0) {
+            tracing::warn!(?left, "journald did not take every note");
+        }
+    }
+
+    /// Writes down that the guard judges from now on, and shows it.
+    fn started(&self, identity: GuardIdentity) -> anyhow::Result<()> {
+        let mode = guard::record_mode(self.settings.mode);
+        let event = Event::Started(Started {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            mode,
+            guard: identity.clone(),
+        });
+        self.log.note(event)?.wait_blocking(DRAIN_WITHIN)?;
+        *self.identity.write().unwrap_or_else(std::sync::PoisonError::into_inner) = identity.clone();
+        self.face.change(|shown| {
+            shown.state = State::Ready;
+            (shown.proxy, shown.constitution) = (Some(identity.proxy), Some(identity.constitution));
+            shown.calibration = Some(identity.calibration);
+            shown.execution_provider = identity.execution_provider;
+        });
+        Ok(())
+    }
+}

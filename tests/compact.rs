@@ -1,0 +1,103 @@
+//! The compact proxy against `models/reference.py`, whose answers are in `tests/reference/compact_golden.json`, with the
+//! real models. Skips, saying so, where they are not installed.
+
+#![cfg(feature = "onnx")]
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use steadfast::proxy::compact::{Compact, Observation};
+use steadfast::proxy::onnx::{Engine, EngineSettings};
+use steadfast::proxy::{Provider, Proxy as _, Question};
+use steadfast::scene::{decode, resize};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn place(variable: &str, default: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
+}
+
+fn proxy() -> Option<Compact> {
+    let models = place("STEADFAST_MODELS", "build/models/compact");
+    let library = place("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1");
+    if !models.join("judge_trunk.onnx").exists() || !library.exists() {
+        println!("skipped: the models are not installed; run `make models`");
+        return None;
+    }
+    let providers = vec![Provider::Cpu];
+    let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
+    let engine = Engine::load(settings).expect("the library loads");
+    Some(Compact::load(&engine, &models).expect("the proxy loads"))
+}
+
+fn golden() -> Value {
+    let text = std::fs::read_to_string(root().join("tests/reference/compact_golden.json")).expect("readable");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn see(proxy: &mut Compact, file: &str) -> Observation {
+    let bytes = std::fs::read(root().join("tests/data").join(file)).expect("readable");
+    let decoded = decode::decode(&bytes).expect("an image").image;
+    let (width, height) = proxy.card().working_size.expect("a working size");
+    let working = resize::resize(&decoded, width, height, resize::Filter::Bilinear).expect("resized");
+    proxy.encode(&working).expect("encoded")
+}
+
+#[test]
+fn sentences_and_margins_are_the_references() {
+    let Some(mut proxy) = proxy() else { return };
+    let golden = golden();
+    for (file, expected) in golden["images"].as_object().expect("images") {
+        let seen = see(&mut proxy, file);
+        assert_eq!(proxy.describe(&seen).as_deref(), expected["sentence"].as_str(), "{file}");
+    }
+    for case in golden["cases"].as_array().expect("cases") {
+        let text = |name: &str| case[name].as_str();
+        let prefix = text("constitution").map(|rules| proxy.warm(rules).expect("warmed"));
+        let question = Question { instruction: text("instruction").expect("text"), plan: text("plan").expect("text") };
+        let posed = proxy.pose(prefix.as_ref(), &question).expect("posed");
+        let seen = match text("image") {
+            Some(file) => see(&mut proxy, file),
+            None => Observation::written(text("observation").or(text("sentence")).expect("an observation")),
+        };
+        let margin = proxy.margin(&posed, &seen, None).expect("a margin").nats();
+        let expected = case["margin"].as_f64().expect("a margin in the golden file");
+        assert!((margin - expected).abs() < 0.05, "{question:?}: {margin} is not {expected}");
+    }
+}
+
+#[test]
+fn the_same_question_has_the_same_margin_bit_for_bit() {
+    let Some(mut proxy) = proxy() else { return };
+    let question = Question { instruction: "Bring the cup.", plan: "1. Grasp the cup" };
+    let seen = see(&mut proxy, "coffee.png");
+    let mut once = || {
+        let posed = proxy.pose(None, &question).expect("posed");
+        proxy.margin(&posed, &seen, None).expect("a margin").nats().to_bits()
+    };
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn embeddings_have_unit_norm_and_know_likeness() {
+    let Some(mut proxy) = proxy() else { return };
+    let mut embed = |text: &str| proxy.embed(text).expect("embedded");
+    let (a, b, c) = (
+        embed("Never hand a knife to a child."),
+        embed("Do not give sharp blades to children."),
+        embed("Water the plants in the evening."),
+    );
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
+    assert!((dot(&a, &a) - 1.0).abs() < 1e-3);
+    assert!(dot(&a, &b) > dot(&a, &c), "{} is not over {}", dot(&a, &b), dot(&a, &c));
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_refused_not_cut() {
+    let Some(mut proxy) = proxy() else { return };
+    let plan = "1. Carry the cup over there and put it down again\n".repeat(400);
+    let fault = proxy.pose(None, &Question { instruction: "Tidy up.", plan: &plan }).expect_err("too long");
+    assert!(matches!(fault, steadfast::proxy::Fault::ContextExceeded { tokens_max: 4096, .. }), "{fault:?}");
+}
