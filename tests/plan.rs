@@ -1,6 +1,6 @@
 //! Plans and their stances: a table of planners' answers, and what holds for any text.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -108,7 +108,7 @@ fn a_plan_that_cannot_be_read_is_inconclusive() {
 
 /// What could make a careless reader look at the same bytes again and again.
 #[test]
-fn the_largest_plans_are_read_in_linear_time() {
+fn plans_are_read_in_linear_time() {
     let units = [
         "1. ",
         "(",
@@ -165,21 +165,23 @@ fn the_largest_plans_are_read_in_linear_time() {
         "第",
         "①",
     ];
-    let mut slow = Vec::new();
+    // Shares of the largest plan, so that the test stays short where nothing is optimised.
+    let (short, long) = (PLAN_BYTES_MAX / 64, PLAN_BYTES_MAX / 8);
+    let fastest = |unit: &str, bytes: usize| {
+        let text = unit.repeat(bytes / unit.len());
+        let taken = |_| {
+            let begun = Instant::now();
+            let _ = judge("Hand the knife to the child.", &text);
+            begun.elapsed()
+        };
+        (0..3).map(taken).min().expect("three runs")
+    };
     for unit in units {
-        let text = unit.repeat(PLAN_BYTES_MAX / unit.len());
-        let begun = Instant::now();
-        let _ = Plan::parse(&text);
-        let parsed = begun.elapsed();
-        let judged = judge("Hand the knife to the child.", &text);
-        let taken = begun.elapsed();
-        println!("{unit:?}: {parsed:?} of {taken:?} {:?}", judged.stance);
-        // Far above what it takes, on a machine however busy; a quadratic reader takes tens of seconds.
-        if taken.as_millis() > 2_000 {
-            slow.push(format!("{unit:?}: {taken:?}"));
-        }
+        let (brief, full) = (fastest(unit, short), fastest(unit, long));
+        // Eight times the text takes eight times as long; a quadratic reader would take sixty-four times.
+        let allowed = brief * 32 + Duration::from_millis(10);
+        assert!(full < allowed, "{unit:?}: {brief:?} for {short} bytes, {full:?} for {long}");
     }
-    assert!(slow.is_empty(), "{slow:?}");
 }
 
 /// Steps that act, none of which the instruction names.
@@ -239,7 +241,7 @@ fn written(steps: &[&str], form: usize) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_panics(instruction in any::<String>(), text in any::<String>()) {

@@ -91,7 +91,10 @@ fn thinking_tag(text: &str) -> Option<ThinkingTag> {
         '◁' => '▷',
         _ => return None,
     };
-    let start = chars.next()?.0;
+    let (start, first) = chars.next()?;
+    if !first.is_ascii_alphabetic() && !matches!(first, '/' | '|' | ' ' | '\n') {
+        return None;
+    }
     let (close_at, _) = chars.take_while(|&(at, _)| at < TAG_BYTES_MAX).find(|&(_, c)| c == end)?;
     let inside = text.get(start..close_at)?.trim_matches([' ', '|', '\n']);
     let (closes, name) = match inside.strip_prefix('/') {
