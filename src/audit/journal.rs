@@ -100,7 +100,10 @@ impl VetoNote {
 struct Counts {
     told: AtomicU64,
     dropped: AtomicU64,
+    /// No further notes will come.
     stopping: AtomicBool,
+    /// What is still waiting stays behind.
+    giving_up: AtomicBool,
 }
 
 /// The way to journald.
@@ -159,14 +162,19 @@ impl Journal {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// Hands on what is waiting, for at most this long. Gives the number of notes left behind; `None` where journald
+    /// Hands on what is waiting, for at most this long and a moment. Gives the number of notes left behind; `None` where journald
     /// was still holding the thread up.
     #[must_use]
     pub fn stop(self, within: Duration) -> Option<u64> {
         self.counts.stopping.store(true, Ordering::Release);
         self.thread.unpark();
+        if let Ok(left) = self.finished.recv_timeout(within) {
+            return Some(left);
+        }
+        self.counts.giving_up.store(true, Ordering::Release);
+        self.thread.unpark();
         // A thread stuck in journald's socket cannot be called back; it ends with the process.
-        self.finished.recv_timeout(within).ok()
+        self.finished.recv_timeout(RETRY).ok()
     }
 }
 
@@ -189,7 +197,9 @@ impl Teller {
                 Some(note) if self.hand_on(&note) => {
                     self.counts.told.fetch_add(1, Ordering::Relaxed);
                 }
-                Some(_) if stopping => return 1 + u64::try_from(self.notes.pop_iter().count()).unwrap_or(u64::MAX),
+                Some(_) if self.counts.giving_up.load(Ordering::Acquire) => {
+                    return 1 + u64::try_from(self.notes.pop_iter().count()).unwrap_or(u64::MAX);
+                }
                 Some(note) => {
                     waiting = Some(note);
                     std::thread::park_timeout(RETRY);

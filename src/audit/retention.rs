@@ -18,10 +18,15 @@ use super::frame::Header;
 use super::record::{CheckId, Event, Gap, PrunedSegment, Record, Retired, Sealed, Verdict};
 use super::segment::{self, Scan, Step, path_of};
 
+/// Most finished segments kept, whatever their size: what retention has taken out is restated in each new segment, and
+/// that statement must stay small.
+pub const SEALED_MAX: usize = 1024;
+
 /// Bounds of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Most bytes the log may have. One segment more may be on disk while a step is being carried out.
+    /// Most bytes the log may have, in at most [`SEALED_MAX`] finished segments. One segment more may be on disk while
+    /// a step is being carried out.
     pub bytes_max: u64,
     /// Age past which answers other than vetoes go, by the wall clock; `None` keeps them until room is needed.
     pub age_max: Option<Duration>,
@@ -78,12 +83,19 @@ pub(super) fn next(
         .map(|act| Retirement { act, why: "older than the log's limit of age".to_owned() });
     by_age.or_else(|| {
         let bytes = sealed.iter().map(|segment| segment.bytes).sum::<u64>() + newest_bytes;
-        if bytes <= bounds.bytes_max {
+        if bytes <= bounds.bytes_max && sealed.len() <= SEALED_MAX {
             return None;
         }
         let all: Vec<&Sealed> = sealed.iter().collect();
         let act = first_of(&all, prunable).or_else(|| sealed.first().map(|oldest| Act::Drop(oldest.segment)))?;
-        Some(Retirement { act, why: format!("the log has {bytes} bytes; at most {} are kept", bounds.bytes_max) })
+        Some(Retirement {
+            act,
+            why: format!(
+                "the log has {bytes} bytes in {} finished segments; at most {} in {SEALED_MAX} are kept",
+                sealed.len(),
+                bounds.bytes_max
+            ),
+        })
     })
 }
 
@@ -236,5 +248,86 @@ fn each_record(
             Step::End => return Ok(()),
             Step::Damage { damage, .. } => return Err(io::Error::other(damage)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::triple::Digest;
+
+    /// A segment of 100 bytes with so many vetoes and other answers.
+    fn sealed(segment: u64, vetoes: u64, others: u64) -> Sealed {
+        Sealed {
+            segment,
+            before: Digest::of(&(segment - 1).to_le_bytes()),
+            last: Digest::of(&segment.to_le_bytes()),
+            first_sequence: segment * 10,
+            last_sequence: segment * 10 + 9,
+            bytes: 100,
+            vetoes,
+            others,
+            last_wall_ns: segment * 1_000_000_000,
+        }
+    }
+
+    /// Every step until the bounds are met, pretending that pruning halves a segment.
+    fn steps(bounds: &Retention, mut log: Vec<Sealed>, now_s: u64) -> (Vec<Act>, Retired) {
+        let (mut acts, mut retired) = (Vec::new(), Retired::default());
+        while let Some(step) = next(bounds, &log, &retired, 0, now_s * 1_000_000_000) {
+            retired = after(&retired, &log, step.act, 5).expect("there");
+            match step.act {
+                Act::Drop(segment) => log.retain(|sealed| sealed.segment != segment),
+                Act::Prune(segment) => {
+                    log.iter_mut().filter(|sealed| sealed.segment == segment).for_each(|sealed| sealed.bytes /= 2);
+                }
+            }
+            acts.push(step.act);
+            assert!(acts.len() < 100, "never ends");
+        }
+        (acts, retired)
+    }
+
+    #[test]
+    fn segments_without_vetoes_go_first_then_payloads_then_the_oldest_vetoes() {
+        let log = vec![sealed(1, 1, 1), sealed(2, 0, 9), sealed(3, 5, 0), sealed(4, 0, 9), sealed(5, 1, 1)];
+        let bounds = |bytes_max| Retention { bytes_max, age_max: None, veto_age_max: None };
+        assert!(steps(&bounds(500), log.clone(), 0).0.is_empty());
+        let (acts, retired) = steps(&bounds(0), log, 0);
+        let order =
+            [Act::Drop(2), Act::Drop(4), Act::Prune(1), Act::Prune(5), Act::Drop(1), Act::Drop(3), Act::Drop(5)];
+        assert_eq!(acts, order);
+        let [gap] = retired.gaps.as_slice() else { panic!("one gap: {retired:?}") };
+        assert_eq!((gap.first_segment, gap.last_segment, gap.first_sequence, gap.last_sequence), (1, 5, 10, 59));
+        assert_eq!((gap.before, gap.last), (sealed(1, 0, 0).before, sealed(5, 0, 0).last));
+        assert_eq!((gap.vetoes, gap.others), (7, 20));
+        assert!(retired.pruned.is_empty(), "what is gone is no longer pruned");
+    }
+
+    #[test]
+    fn age_takes_vetoes_later_than_everything_else() {
+        let log = vec![sealed(1, 1, 1), sealed(2, 0, 9), sealed(60, 0, 1)];
+        let age = |seconds| Some(Duration::from_secs(seconds));
+        let bounds = |veto_age_max| Retention { bytes_max: u64::MAX, age_max: age(30), veto_age_max };
+        assert_eq!(steps(&bounds(None), log.clone(), 61).0, [Act::Drop(2), Act::Prune(1)]);
+        assert_eq!(steps(&bounds(age(50)), log.clone(), 61).0, [Act::Drop(2), Act::Prune(1), Act::Drop(1)]);
+        // An age for vetoes below the general one counts as the general one.
+        assert!(steps(&bounds(age(1)), log, 20).0.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_segments_is_bounded_too() {
+        let log: Vec<_> = (1..=1030).map(|segment| sealed(segment, 0, 1)).collect();
+        let bounds = Retention { bytes_max: u64::MAX, age_max: None, veto_age_max: None };
+        assert_eq!(steps(&bounds, log, 0).0.len(), 6);
+    }
+
+    #[test]
+    fn the_longest_statement_fits_into_a_record() {
+        let gaps = (0..=1024).map(|n| after(&Retired::default(), &[sealed(3 * n + 1, 9, 9)], Act::Drop(3 * n + 1), 0));
+        let gaps = gaps.flat_map(|retired| retired.expect("there").gaps).collect();
+        let pruned = (0..1024).map(|segment| PrunedSegment { segment, records: u64::MAX }).collect();
+        let bytes = serde_json::to_vec(&Retired { gaps, pruned }).expect("encodes").len();
+        assert!(bytes < super::super::record::RECORD_BYTES_MAX / 2, "{bytes} bytes");
     }
 }
