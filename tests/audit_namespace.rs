@@ -95,18 +95,22 @@ fn a_full_disk_is_an_error_to_each_answer_and_costs_no_stored_record() {
                 assert!((10..45).contains(&stored), "{stored} records fit into 64 KiB");
                 let error = store(101).expect_err("full").to_string();
                 assert!(error.contains("No space left"), "{error}");
-                assert!(log.failing().is_some());
                 let report = verify(dir, &[]).expect("readable");
                 assert!(report.is_whole(), "no part of a record is left behind: {report:?}");
-                // A start on a full disk with something to report fails, and says why.
+                // A start on a full disk fails and says why, unless what it has to report fits into the last page.
                 fs::write("/mnt/ballast", vec![1; 1 << 16]).expect_err("full to the brim");
                 drop(log);
-                let error = AuditLog::open(settings.clone(), clock.clone(), None).expect_err("full").to_string();
-                assert!(error.contains("No space left"), "{error}");
+                let reported = match AuditLog::open(settings.clone(), clock.clone(), None) {
+                    Ok(log) => Some(log.opened().undecided.len()),
+                    Err(error) => {
+                        assert!(error.to_string().contains("No space left"), "{error}");
+                        None
+                    }
+                };
                 fs::remove_file("/mnt/ballast").expect("removed");
                 fs::remove_file(dir.join("000000000001.audit")).expect("an operator makes room the wrong way");
                 let log = AuditLog::open(settings, clock, None).expect("opens");
-                assert_eq!(log.opened().undecided.len(), stored);
+                assert_eq!(reported.unwrap_or(log.opened().undecided.len()), stored);
                 log.note(received(102, "go")).expect("queued").wait_blocking(SOON).expect("stored");
                 drop(log);
                 let report = verify(dir, &[]).expect("readable");
