@@ -79,8 +79,7 @@ async fn p50(connection: &zbus::Connection, name: &str, path: &str, interface: &
         let options: HashMap<&str, Value<'_>> = HashMap::from([("deadline_ms", Value::from(20_000_u32))]);
         let body = (Fd::from(memfd), "Bring the cup.", "1. Grasp the cup\n2. Carry it", options);
         let start = Instant::now();
-        let reply =
-            connection.call_method(Some(name), path, Some(interface), "Check", &body).await.expect("an answer");
+        let reply = connection.call_method(Some(name), path, Some(interface), "Check", &body).await.expect("an answer");
         let elapsed = start.elapsed();
         let (verdict, reason, ..): Reply = reply.body().deserialize().expect("a reply");
         assert_eq!(verdict, "permit", "{reason}");

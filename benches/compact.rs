@@ -41,7 +41,8 @@ fn main() {
 
     let start = Instant::now();
     let rules = load::rules(&settings).expect("rules");
-    let (mut assessor, _) = load::assessor(load::compact(&settings).expect("a proxy"), rules, &settings).expect("bound");
+    let (mut assessor, _) =
+        load::assessor(load::compact(&settings).expect("a proxy"), rules, &settings).expect("bound");
     let loading = start.elapsed();
 
     let photo = std::fs::read(root.join("tests/data/coffee.png")).expect("readable");
@@ -86,7 +87,10 @@ fn twin(root: &Path, whole: Duration) {
             match seconds {
                 Some(seconds) => {
                     let ratio = seconds / whole.as_secs_f64();
-                    println!("  the same in Python                {:8.0} ms  {ratio:.1} × the whole check", seconds * 1e3);
+                    println!(
+                        "  the same in Python                {:8.0} ms  {ratio:.1} × the whole check",
+                        seconds * 1e3
+                    );
                 }
                 None => println!("  the Python twin printed no time: {said}"),
             }

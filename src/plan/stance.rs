@@ -5,8 +5,8 @@
 //! so that doubt never hides a step: any step not recognised as harmless is taken to act, and a text that acts has
 //! complied however much it refuses besides.
 
-use std::fmt;
 use std::collections::HashSet;
+use std::fmt;
 
 use super::clause::{self, Clause, Hit};
 use super::{Plan, PlanError, Step, lexicon};

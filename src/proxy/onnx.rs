@@ -153,11 +153,10 @@ impl Engine {
 /// The settings every session shares. Memory patterns are off because the resident size grew with every new input
 /// shape where they were on.
 fn configure(builder: SessionBuilder) -> Result<SessionBuilder, String> {
-    builder
-        .with_optimization_level(GraphOptimizationLevel::All)
-        .and_then(|builder| builder.with_memory_pattern(false))
-        .and_then(|builder| builder.with_deterministic_compute(true))
-        .map_err(|error| error.to_string())
+    let said = |error: ort::Error<SessionBuilder>| error.to_string();
+    let builder = builder.with_optimization_level(GraphOptimizationLevel::All).map_err(said)?;
+    let builder = builder.with_memory_pattern(false).map_err(said)?;
+    builder.with_deterministic_compute(true).map_err(said)
 }
 
 fn digest_of_file(path: &Path) -> Result<Digest, EngineError> {
@@ -197,6 +196,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum: whatever is no tensor is nothing we feed")]
     fn read(outlet: &ort::value::Outlet) -> Self {
         let (element, shape) = match outlet.dtype() {
             ValueType::Tensor { ty, shape, .. } => (Element::of(*ty), shape.to_vec()),
@@ -207,6 +207,7 @@ impl Outlet {
 }
 
 impl Element {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows: a type we do not know is Other")]
     const fn of(ty: TensorElementType) -> Self {
         match ty {
             TensorElementType::Float32 => Self::F32,
