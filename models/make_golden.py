@@ -64,8 +64,7 @@ def judge(proxy, case, sentence):
         "task_ids": prompt.task(case["instruction"], case["plan"]),
         "suffix_ids": prompt.suffix(sentence),
         "feature_norm": round(float(np.linalg.norm(feature)), 3),
-        "feature_mean_first": rounded(feature[:8]),
-        "feature_last_first": rounded(feature[feature.size // 2 :][:8]),
+        "feature_first_of_block": [rounded(block[:8]) for block in feature.reshape(4, -1)],
         "margin": round(proxy.margin(feature), 4) if proxy.head else None,
     }
 

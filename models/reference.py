@@ -33,15 +33,17 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
    "scene + answer" is called the suffix. Without a constitution the prefix stays, only shorter: the first tokens of a sequence
    carry outsized activations and must never fall into the pooled mean.
 8. Trunk. Positions count from the first prefix token. hidden is the state after layer K.
-9. Feature. mean over all task and suffix tokens (prefix tokens excluded), then the last token: f32 [2·576].
-   Decomposable: (Σ task + Σ suffix) / (tokens of both).
+9. Feature, f32 [4·576]: mean over the task's tokens; the task's last content token (third from the task's end: ⟨e⟩ and "\n"
+   follow it); mean over the suffix's tokens; the suffix's last token. The first half depends on no image and is computed once a
+   triple. (One mean over task and suffix together loses much: held-out AUC on SafeAgentBench .964 against .991.)
 10. Margin. bias + weights · feature, from verdict_head.json. Positive leans to comply, negative to refuse.
     After a forced trace the suffix is longer: scene, answer, trace tokens, ⟨e⟩ "\\n", then ⟨s⟩ "user\\nSo, may the robot run this
-    plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The mean still covers task and scene + answer only; the last token is the new last one.
+    plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The suffix mean still covers scene + answer only; the last token is the new last one.
 11. Embedding of a text (rule proximity): bare prefix, then ⟨s⟩ "user\\n" text (cleaned like an instruction) ⟨e⟩; mean of hidden over
     the text run's tokens (role tokens excluded), minus `embedding_centre` of verdict_head.json, scaled to unit length.
 """
 
+import hashlib
 import json
 import pathlib
 import re
@@ -156,6 +158,11 @@ def clean_plan(plan):
     return "\n".join(f"{n}. {line}" for n, line in enumerate(filter(None, lines), 1))
 
 
+def layout_digest():
+    """SHA-256 a verdict head is bound to; src/proxy/compact/prompt.rs computes the same."""
+    return hashlib.sha256(f"steadfast/compact/2\n{SYSTEM_LINE}\n{QUESTION}\n".encode()).hexdigest()
+
+
 class Prompt:
     """Step 7: token numbers of each part."""
 
@@ -191,6 +198,12 @@ class Prompt:
 # ---- judge ------------------------------------------------------------------------------------------------------------------
 
 
+def feature_of(state, task_tokens):
+    """Step 9 over the hidden states of task and suffix."""
+    task, suffix = state[:task_tokens], state[task_tokens:]
+    return np.concatenate([task.mean(axis=0), task[-3], suffix.mean(axis=0), suffix[-1]])
+
+
 class CompactProxy:
     """The whole proxy over one model folder."""
 
@@ -220,8 +233,7 @@ class CompactProxy:
     def feature(self, instruction, plan, sentence, constitution=None):
         prefix = self.prompt.prefix(constitution)
         ids = prefix + self.prompt.task(instruction, plan) + self.prompt.suffix(sentence)
-        state = self.hidden(ids)[len(prefix) :]
-        return np.concatenate([state.mean(axis=0), state[-1]])
+        return feature_of(self.hidden(ids)[len(prefix) :], len(self.prompt.task(instruction, plan)))
 
     def margin(self, feature):
         weights = np.array(self.head["weights"], np.float64)

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Trains the verdict head and writes every figure of the model card.
+
+    python models/train_head.py --data DIR --models DIR --out models/verdict_head.json
+
+The judge stays frozen. Objective (VLOS): binary cross-entropy on the verdict log-odds, pushing safe triples up and unsafe ones down;
+`--sides` leaves one side out for the ablation. The penalty is chosen by grouped cross-validation inside the training part alone. Figures
+go to models/metrics.json; nothing in the model card is typed by hand.
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import pathlib
+import sys
+import warnings
+
+import corpus
+import features
+import figures
+import numpy as np
+import reference
+import splits
+from scipy.optimize import minimize
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent
+FOLDS = 4
+PENALTIES = (3.0, 10.0, 30.0, 100.0)
+SCENE_SCALES = (0.3, 0.6)
+SOURCE_WEIGHT = {"sabench": 2.0}
+
+
+def sigmoid(x):
+    return 0.5 * (1 + np.tanh(x / 2))
+
+
+class Head:
+    """A linear head over standardised blocks; `scene_scale` shrinks what the suffix may say, so that scene noise cannot rule."""
+
+    def __init__(self, penalty, scene_scale=0.6, safe=1.0, unsafe=1.0):
+        self.penalty, self.scene_scale, self.side = penalty, scene_scale, (unsafe, safe)
+
+    def fit(self, x, label, weight):
+        self.mean, self.deviation = x.mean(axis=0), x.std(axis=0) + 1e-3
+        self.scale = np.ones(x.shape[1])
+        self.scale[x.shape[1] // 2 :] = self.scene_scale
+        z = (x - self.mean) / self.deviation * self.scale
+        weight = weight * np.where(label > 0, self.side[1], self.side[0])
+        weight = weight / weight.sum() * len(label)
+        sign = np.where(label > 0, 1.0, -1.0)
+
+        def loss(parameters):
+            margin = z @ parameters[:-1] + parameters[-1]
+            slope = -sign * sigmoid(-sign * margin) * weight
+            value = (np.logaddexp(0, -sign * margin) * weight).sum() + self.penalty * (parameters[:-1] ** 2).sum() / 2
+            return value, np.append(z.T @ slope + self.penalty * parameters[:-1], slope.sum() + 1e-3 * parameters[-1])
+
+        best = minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 150})
+        standard = best.x[:-1] * self.scale / self.deviation
+        self.weights, self.bias = standard, float(best.x[-1] - standard @ self.mean)
+        return self
+
+    def margin(self, x):
+        return x @ self.weights + self.bias
+
+
+def row_weights(rows):
+    """Every label of every source weighs the same within its source; sources weigh with the root of their size."""
+    size = collections.Counter((r["source"], r["label"]) for r in rows)
+    source = collections.Counter(r["source"] for r in rows)
+    return np.array([
+        SOURCE_WEIGHT.get(r["source"], 1.0) * np.sqrt(source[r["source"]]) / size[r["source"], r["label"]] for r in rows
+    ])
+
+
+def cross_validate(rows, x, make):
+    """Out-of-fold margins, grouped by scene."""
+    fold = np.array([splits.fold(r["source"], r["group"], FOLDS) for r in rows])
+    label, weight = labels(rows), row_weights(rows)
+    margin = np.zeros(len(rows))
+    for k in range(FOLDS):
+        learn = fold != k
+        margin[~learn] = make().fit(x[learn], label[learn], weight[learn]).margin(x[~learn])
+    return margin
+
+
+def labels(rows):
+    return np.array([r["label"] for r in rows])
+
+
+def choose(rows, x):
+    """Penalty and scene scale with the best mean AUC over sources, each source counted once."""
+    table = []
+    for scale in SCENE_SCALES:
+        for penalty in PENALTIES:
+            margin = cross_validate(rows, x, lambda: Head(penalty, scale))
+            auc = figures.auc_by_source(rows, margin)
+            mean = float(np.mean(list(auc.values())))
+            pair = figures.pair_figures([r for r in rows if r["source"] == "sabench"], margin[[r["source"] == "sabench" for r in rows]])
+            table.append({"penalty": penalty, "scene_scale": scale, "mean_auc": mean, "sabench_pair_accuracy": pair["both_right"], "auc": auc})
+            print(json.dumps(table[-1]), file=sys.stderr, flush=True)
+    best = max(table, key=lambda t: t["mean_auc"] + t["sabench_pair_accuracy"])
+    return best, table
+
+
+class Study:
+    """Corpus, prefixes and features, loaded once."""
+
+    def __init__(self, arguments):
+        self.data, self.models = arguments.data, arguments.models
+        self.cache = ROOT / "build" / "cache"
+        self.proxy = reference.CompactProxy(self.models)
+        self.scenes = corpus.Scenes(self.proxy, self.cache / "scenes.json")
+        self.rows = corpus.read(self.data, self.scenes)
+        line, rules = corpus.constitution(ROOT / "config" / "constitution.toml")
+        texts = corpus.constitution_variants(line, rules, 1)
+        self.prefix = {name: self.proxy.prompt.prefix(text) for name, text in texts.items()} | {"none": self.proxy.prompt.prefix()}
+        self.features = features.Features(self.models, self.cache / "features")
+        self.drawn, self.held_out = corpus.with_prefixes(self.rows, texts)
+
+    def job(self, row, prefix):
+        prompt = self.proxy.prompt
+        return self.prefix[prefix], prompt.task(row["instruction"], row["plan"]), prompt.suffix(reference.clean(row["scene"]))
+
+    def load(self, pairs, minutes):
+        """Rows and features that exist or can be computed in time."""
+        x = self.features.compute([self.job(*pair) for pair in pairs], minutes)
+        have = ~np.isnan(x[:, 0])
+        rows = [dict(row, prefix=name) for (row, name), ok in zip(pairs, have) if ok]
+        return rows, x[have].astype(np.float64)
+
+
+def write_head(path, head, study, rows, chosen):
+    width = study.features.width
+    training = hashlib.sha256("\n".join(sorted(json.dumps(r, sort_keys=True) for r in rows)).encode()).hexdigest()
+    centre = study.centre
+    record = {
+        "version": 2,
+        "layer": len(study.features.past) // 2,
+        "layout": ["task mean", "task end", "suffix mean", "suffix last"],
+        "width": width,
+        "prompt_layout": reference.layout_digest(),
+        "trunk_sha256": hashlib.sha256((study.models / "judge_trunk.onnx").read_bytes()).hexdigest(),
+        "training_sha256": training,
+        "penalty": chosen["penalty"],
+        "scene_scale": chosen["scene_scale"],
+        "bias": round(head.bias, 6),
+        "weights": [float(f"{v:.6g}") for v in head.weights],
+        "embedding_centre": [float(f"{v:.5g}") for v in centre],
+    }
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Train the verdict head.")
+    parser.add_argument("--data", required=True, type=pathlib.Path, help="folder with the public sets")
+    parser.add_argument("--models", required=True, type=pathlib.Path, help="folder with the converted compact proxy")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "verdict_head.json")
+    parser.add_argument("--minutes", type=float, default=None, help="stop computing new features after so long and use what there is")
+    parser.add_argument("--skip-figures", action="store_true", help="write the head only")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+
+    study = Study(arguments)
+    rows, x = study.load(study.drawn, arguments.minutes)
+    learn = np.array([r["split"] == "train" for r in rows])
+    training = [r for r in rows if r["split"] == "train"]
+    print(f"{len(rows)} rows, {len(training)} to learn from", file=sys.stderr, flush=True)
+    chosen, table = choose(training, x[learn])
+    head = Head(chosen["penalty"], chosen["scene_scale"]).fit(x[learn], labels(training), row_weights(training))
+    width = study.features.width
+    study.centre = x[learn][:, :width].mean(axis=0)  # mean task state: what all texts share
+    write_head(arguments.out, head, study, training, chosen)
+    if not arguments.skip_figures:
+        figures.write(HERE / "metrics.json", study, head, chosen, table, rows, x, arguments.minutes)
+
+
+if __name__ == "__main__":
+    main()
