@@ -1,5 +1,8 @@
 //! The bus object as a planner meets it, on a real dbus-daemon, with a stub for the guard.
 #![cfg(feature = "bus")]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what is skipped is said, and actors speak by their output")]
+#![allow(clippy::disallowed_methods, reason = "a test owns its clock and its environment")]
 
 #[path = "support/bus.rs"]
 mod support;
@@ -63,16 +66,27 @@ async fn check(planner: &zbus::Connection, image: impl AsFd, plan: &str, options
     call(planner, INTERFACE, "Check", &body).await?.body().deserialize()
 }
 
+/// Bytes that are written in one go, as a client with such an interest would.
+struct Bytes<'a>(&'a [u8]);
+
+impl zbus::zvariant::Type for Bytes<'_> {
+    const SIGNATURE: &'static zbus::zvariant::Signature = <&[u8] as zbus::zvariant::Type>::SIGNATURE;
+}
+
+impl serde::Serialize for Bytes<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
 async fn inline(planner: &zbus::Connection, image: &[u8], plan: &str) -> zbus::Result<Tail> {
-    let body = (image, "fetch the cup", plan, Options::new());
+    let body = (Bytes(image), "fetch the cup", plan, Options::new());
     call(planner, INTERFACE, "CheckInline", &body).await?.body().deserialize()
 }
 
 fn error_name(error: &zbus::Error) -> String {
-    match error {
-        zbus::Error::MethodError(name, _, _) => name.to_string(),
-        other => panic!("not an error from the other side: {other}"),
-    }
+    let zbus::Error::MethodError(name, _, _) = error else { panic!("not an error from the other side: {error}") };
+    name.to_string()
 }
 
 fn check_id(tail: &Tail) -> String {

@@ -1,6 +1,9 @@
 //! What systemd hears, from a socket of our own in its place. The speaker is this test program run again as a child,
 //! since the protocol lives in the environment.
 #![cfg(feature = "bus")]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what is skipped is said, and actors speak by their output")]
+#![allow(clippy::disallowed_methods, reason = "a test owns its clock and its environment")]
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command};
@@ -61,7 +64,6 @@ impl Drop for Systemd {
 
 /// The child's side; does nothing in a run of the tests themselves.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the role comes by the environment, as systemd's own words do")]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let readiness = Readiness::from_environment();

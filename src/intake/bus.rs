@@ -28,10 +28,6 @@ pub const IN_FLIGHT_MAX: usize = 512;
 pub const INLINE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Clients whose user and process are remembered at once.
 pub const CLIENTS_KNOWN_MAX: usize = 1024;
-/// Longest check id accepted, in bytes.
-pub const CHECK_ID_BYTES_MAX: usize = 128;
-/// Longest note of a release, in bytes of UTF-8.
-pub const NOTE_BYTES_MAX: usize = 1024;
 /// What travels as the malleability where none was read. No probability is negative, and unlike NaN it can be
 /// compared.
 pub const MALLEABILITY_UNREAD: f64 = -1.0;

@@ -9,11 +9,12 @@ use zbus::object_server::SignalEmitter;
 use zbus::zvariant::{Fd, Value};
 use zbus::{Connection, fdo, interface};
 
-use super::bus::{CHECK_ID_BYTES_MAX, NOTE_BYTES_MAX};
 use super::desk::{Desk, Image, Parts};
 use super::details::dictionary;
 use super::options::Pairs;
 use super::{Denied, Details, Guard, Mode};
+use crate::decision::RELEASE_NOTE_BYTES_MAX;
+use crate::permit::claims::CHECK_ID_BYTES_MAX;
 use crate::triple::Digest;
 
 impl From<Denied> for fdo::Error {
@@ -223,7 +224,7 @@ impl<G: Guard> Operations<G> {
         #[zbus(header)] header: Header<'_>,
     ) -> fdo::Result<Vec<u8>> {
         let check_id = bounded("check_id", check_id, CHECK_ID_BYTES_MAX)?;
-        let note = bounded("note", note.trim(), NOTE_BYTES_MAX)?;
+        let note = bounded("note", note.trim(), RELEASE_NOTE_BYTES_MAX)?;
         let client = self.desk.client(connection, &header).await;
         Ok(self.desk.guard.release(check_id, note, &client).await?)
     }

@@ -10,8 +10,9 @@ use zbus::zvariant::{Signature, Type, Value};
 
 use super::limits::Limits;
 use crate::decision::Failure;
+use crate::permit::claims::NAME_BYTES_MAX;
 
-/// Longest `plan_id`, `planner` or `audience`, in bytes of UTF-8.
+/// Longest `plan_id` or `planner`, in bytes of UTF-8. An `audience` must fit a permit: [`NAME_BYTES_MAX`].
 pub const OPTION_TEXT_BYTES_MAX: usize = 256;
 
 /// What a client may ask beside the triple itself.
@@ -21,7 +22,7 @@ pub struct Options {
     pub plan_id: Option<String>,
     /// `planner s`: which planner wrote it, at most 256 bytes; recorded.
     pub planner: Option<String>,
-    /// `audience s`: who will execute it, at most 256 bytes; the permit names it.
+    /// `audience s`: who will execute it, at most 128 bytes; the permit names it.
     pub audience: Option<String>,
     /// `image_stamp_ns t`: when the image was taken, on the boot clock.
     pub image_stamp: Option<Duration>,
@@ -96,9 +97,9 @@ impl Pairs<'_> {
         let mut given = Given::default();
         for (name, value) in &self.0 {
             match *name {
-                "plan_id" => once("plan_id", &mut given.plan_id, text("plan_id", value)?)?,
-                "planner" => once("planner", &mut given.planner, text("planner", value)?)?,
-                "audience" => once("audience", &mut given.audience, text("audience", value)?)?,
+                "plan_id" => once("plan_id", &mut given.plan_id, text("plan_id", value, OPTION_TEXT_BYTES_MAX)?)?,
+                "planner" => once("planner", &mut given.planner, text("planner", value, OPTION_TEXT_BYTES_MAX)?)?,
+                "audience" => once("audience", &mut given.audience, text("audience", value, NAME_BYTES_MAX)?)?,
                 "image_stamp_ns" => {
                     let Value::U64(stamp_ns) = value else { return Err(kind("image_stamp_ns", "t", value)) };
                     once("image_stamp_ns", &mut given.image_stamp_ns, *stamp_ns)?;
@@ -137,12 +138,12 @@ fn once<T>(name: &'static str, place: &mut Option<T>, value: T) -> Result<(), Op
     Ok(())
 }
 
-fn text(name: &'static str, value: &Value<'_>) -> Result<String, OptionsError> {
+fn text(name: &'static str, value: &Value<'_>, bytes_max: usize) -> Result<String, OptionsError> {
     let Value::Str(text) = value else {
         return Err(kind(name, "s", value));
     };
-    if text.len() > OPTION_TEXT_BYTES_MAX {
-        let detail = format!("option {name} has {} bytes; at most {OPTION_TEXT_BYTES_MAX} are accepted", text.len());
+    if text.len() > bytes_max {
+        let detail = format!("option {name} has {} bytes; at most {bytes_max} are accepted", text.len());
         return Err(OptionsError::Failure(Failure::Input(detail)));
     }
     Ok(text.as_str().to_owned())
@@ -213,10 +214,14 @@ mod tests {
 
     #[test]
     fn texts_hold_at_their_edge_and_one_past_it() {
-        let edge = "x".repeat(OPTION_TEXT_BYTES_MAX);
-        assert!(read(vec![("plan_id", edge.as_str().into())]).is_ok());
-        let past = "x".repeat(OPTION_TEXT_BYTES_MAX + 1);
-        assert!(matches!(read(vec![("plan_id", past.as_str().into())]), Err(OptionsError::Failure(_))));
+        for (name, bytes_max) in
+            [("plan_id", OPTION_TEXT_BYTES_MAX), ("planner", OPTION_TEXT_BYTES_MAX), ("audience", NAME_BYTES_MAX)]
+        {
+            let edge = "x".repeat(bytes_max);
+            assert!(read(vec![(name, edge.as_str().into())]).is_ok(), "{name}");
+            let past = "x".repeat(bytes_max + 1);
+            assert!(matches!(read(vec![(name, past.as_str().into())]), Err(OptionsError::Failure(_))), "{name}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A private bus and a stub guard, for the tests that speak D-Bus.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -92,6 +93,8 @@ pub struct Stub {
     pub images: Mutex<Vec<Arc<[u8]>>>,
     pub administered: Mutex<Vec<String>>,
     pub mode: Mutex<Mode>,
+    /// What `Status` adds.
+    pub status: Mutex<Details>,
     /// Checks wait here; plenty of permits unless a test takes them away.
     pub gate: Semaphore,
     pub finished: AtomicU64,
@@ -106,6 +109,7 @@ impl Stub {
             images: Mutex::default(),
             administered: Mutex::default(),
             mode: Mutex::new(Mode::Enforce),
+            status: Mutex::default(),
             gate: Semaphore::new(1000),
             finished: AtomicU64::new(0),
             checks: AtomicU64::new(0),
@@ -165,7 +169,9 @@ impl Guard for Stub {
     }
 
     async fn status(&self) -> Details {
-        json!({"proxy": "stub"}).as_object().expect("object").clone()
+        let mut status = json!({"proxy": "stub"}).as_object().expect("object").clone();
+        status.extend(self.status.lock().expect("status").clone());
+        status
     }
 
     async fn reload(&self, client: &Client) -> Result<(), Denied> {
