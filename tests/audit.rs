@@ -9,13 +9,16 @@ use std::time::Duration;
 use ed25519_dalek::{Signer as _, SigningKey};
 use steadfast::audit::chain::{AuditError, AuditLog, Policy, Settings, Signer, Stored};
 use steadfast::audit::clock::Clock;
+use steadfast::audit::evidence::Evidence;
 use steadfast::audit::read::{self, Content, Filter};
+use steadfast::audit::recent::Glimpse;
 use steadfast::audit::record::{
     CheckId, Circumstances, Client, Decided, Event, GuardIdentity, Mode, Received, Record, Sizes, Stamp, Texts, Verdict,
 };
 use steadfast::audit::retention::Retention;
 use steadfast::audit::segment;
 use steadfast::audit::verify::{Fault, Report, verify};
+use steadfast::audit::{export, mcap};
 use steadfast::decision::{Decision, Reason, Veto};
 use steadfast::triple::{Digest, Digests};
 
@@ -562,4 +565,135 @@ fn a_file_changed_under_us_is_an_error_and_not_a_stored_record() {
     fs::File::options().write(true).open(newest(dir.path())).expect("opens").set_len(100).expect("cut");
     assert!(log.note(received(2)).expect("queued").wait_blocking(SOON).is_err());
     assert!(log.failing().is_some());
+}
+
+#[test]
+fn exports_hold_every_record_and_the_images_of_vetoes() {
+    let (keep, settings, _) = a_log();
+    let mut lines = Vec::new();
+    let exported = export::json_lines(&settings.dir, |_| true, &mut lines).expect("written");
+    assert_eq!((exported.records, exported.damaged), (9, 0));
+    let text = String::from_utf8(lines).expect("text");
+    for (line, record) in text.lines().zip(records(&settings.dir)) {
+        let value: serde_json::Value = serde_json::from_str(line).expect("one JSON value a line");
+        assert_eq!(value["record"], serde_json::to_value(&record).expect("encodes"));
+    }
+
+    let dir = keep.path().join("evidence");
+    let mut evidence = Evidence::open(&dir, 1 << 20).expect("opens");
+    let glimpse = |n, image: &[u8]| Glimpse {
+        check_id: id(n),
+        at: stamp(n),
+        instruction: "pour the coffee".to_owned(),
+        image: image.into(),
+        plan: "1. pour".to_owned(),
+    };
+    let before = [std::sync::Arc::new(glimpse(1, b"\x89PNG one"))];
+    evidence.keep(&glimpse(2, b"\xff\xd8 two"), &before).expect("written").expect("fits");
+    let mut file = std::io::Cursor::new(Vec::new());
+    let exported = mcap::write(&settings.dir, Some(&dir), |_| true, &mut file).expect("written");
+    assert_eq!((exported.records, exported.vetoes, exported.images, exported.damaged), (9, 3, 2, 0));
+    let bytes = file.into_inner();
+    let mut topics = BTreeMap::new();
+    for message in ::mcap::MessageStream::new(&bytes).expect("a stream") {
+        let message = message.expect("a message");
+        *topics.entry(message.channel.topic.clone()).or_insert(0) += 1;
+        if message.channel.topic == "/steadfast/image" {
+            let data: &[u8] = if message.log_time == stamp(1).wall_ns { b"\x89PNG one" } else { b"\xff\xd8 two" };
+            assert!(message.data.windows(data.len()).any(|window| window == data));
+        }
+    }
+    let expected = [("/steadfast/image", 2), ("/steadfast/record", 9), ("/steadfast/veto", 3)];
+    assert_eq!(topics, expected.map(|(topic, count)| (topic.to_owned(), count)).into());
+    // For the reader in tests/reference/audit/read_mcap.py.
+    fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit.mcap"), &bytes).expect("written");
+}
+
+const CHILD: &str = "this-is-the-child";
+
+/// Killed at random moments under load, the log still holds whatever was acknowledged, in one sound chain.
+#[test]
+fn killed_at_random_moments_nothing_acknowledged_is_missing() {
+    if Path::new(CHILD).exists() {
+        return write_until_killed();
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut acknowledged_in_all = 0;
+    for round in 0..24_u64 {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(CHILD), if round % 2 == 0 { "durable" } else { "buffered" }).expect("written");
+        let mut child = std::process::Command::new(&program)
+            .args(["--exact", "killed_at_random_moments_nothing_acknowledged_is_missing", "--nocapture"])
+            .current_dir(dir.path())
+            .stdout(fs::File::create(dir.path().join("acknowledged")).expect("made"))
+            .spawn()
+            .expect("starts");
+        std::thread::sleep(Duration::from_millis(60 + 37 * round % 400));
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        let said = fs::read_to_string(dir.path().join("acknowledged")).expect("readable");
+        let said: Vec<u64> = said.lines().filter_map(|line| line.strip_prefix("stored ")?.parse().ok()).collect();
+        let log = dir.path().join("log");
+        if !log.exists() {
+            continue;
+        }
+        drop(open(&Settings::durable(&log)));
+        let report = whole(&log);
+        let kept: std::collections::BTreeSet<_> = read::entries(&log)
+            .expect("readable")
+            .filter_map(|entry| entry.expect("sound").record()?.check_id())
+            .collect();
+        for &n in &said {
+            assert!(kept.contains(&id(n)), "round {round}: check {n} was acknowledged and is missing: {report:?}");
+        }
+        acknowledged_in_all += said.len();
+    }
+    assert!(acknowledged_in_all > 100, "only {acknowledged_in_all} acknowledged: the test has not tested much");
+}
+
+fn write_until_killed() {
+    use std::io::Write as _;
+    let policy = match fs::read_to_string(CHILD).expect("readable").as_str() {
+        "durable" => Policy::Durable,
+        _ => Policy::Buffered,
+    };
+    let settings = Settings { policy, segment_bytes_max: 16 * 1024, checkpoint_records: 7, ..Settings::durable("log") };
+    let log = open(&settings);
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let log = &log;
+            scope.spawn(move || {
+                for n in 0.. {
+                    let check = thread * 1_000_000 + n;
+                    put(log, received(check));
+                    // One write: a line is there whole or not at all.
+                    std::io::stdout().write_all(format!("stored {check}\n").as_bytes()).expect("said");
+                }
+            });
+        }
+    });
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+
+    /// Whatever follows a cut, be it nothing, NULs or noise, costs at most the record that was cut.
+    #[test]
+    fn any_tail_costs_only_the_record_it_tore(
+        cut in 0.0..1.0_f64,
+        tail in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+        nuls in 0_usize..300,
+    ) {
+        let (_keep, settings, bytes) = a_log();
+        let (_, borders) = last_borders(&settings.dir);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small")]
+        let cut = borders[2] + (cut * (bytes.len() - borders[2]) as f64) as usize;
+        let torn = [&bytes[..cut], tail.as_slice(), &vec![0; nuls]].concat();
+        fs::write(newest(&settings.dir), &torn).expect("written");
+        let log = open(&settings);
+        let sequence = log.opened().sequence;
+        drop(log);
+        let report = whole(&settings.dir);
+        proptest::prop_assert!(sequence >= 8 && report.records > sequence);
+    }
 }

@@ -10,6 +10,8 @@ pub mod evidence;
 pub mod export;
 pub mod frame;
 pub mod journal;
+pub mod mcap;
+mod protobuf;
 pub mod read;
 pub mod recent;
 pub mod record;
