@@ -2,6 +2,7 @@
 //! same bytes, and 32 callers at once against one.
 //!
 //! `cargo bench --bench audit [-- DIRECTORY]`. Run it on the disk that will hold the log.
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a benchmark prints, and stops at the first fault")]
 
 use std::fs::File;
 use std::io::Write as _;

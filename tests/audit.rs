@@ -1,4 +1,5 @@
 //! The audit log from outside: what a crash, a bad disk, a second instance or a stranger's hand does to it.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -468,10 +469,11 @@ fn answers(dir: &Path) -> (Vec<u64>, Vec<u64>) {
     for entry in read::entries(dir).expect("readable") {
         let entry = entry.expect("sound");
         let Content::Record(record) = &entry.content else { continue };
-        match &record.event {
-            Event::Decided(decided) if decided.verdict == Verdict::Veto => vetoes.push(entry.sequence),
-            Event::Decided(_) => others.push(entry.sequence),
-            _ => {}
+        let Event::Decided(decided) = &record.event else { continue };
+        if decided.verdict == Verdict::Veto {
+            vetoes.push(entry.sequence);
+        } else {
+            others.push(entry.sequence);
         }
     }
     (vetoes, others)

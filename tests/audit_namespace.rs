@@ -2,6 +2,12 @@
 //!
 //! Each test runs itself again in a mount namespace of its own, where /mnt and /run are its to fill. Where the system
 //! grants no such namespace the test says so and passes.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, and says what it skips"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -132,10 +138,10 @@ fn a_stalled_journald_holds_nobody_up() {
         let journal = Journal::start("steadfastd").expect("a thread");
         #[expect(clippy::disallowed_methods, reason = "how long it takes is the point")]
         let begun = Instant::now();
-        let kept = (0..5000).filter(|n| journal.tell(note((n % 200) as u8, "too heavy"))).count();
+        let kept = (0..5000).filter(|_| journal.tell(note(1, "too heavy"))).count();
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-        assert!(kept >= NOTES_MAX && kept < 5000, "{kept} kept");
-        assert_eq!(journal.dropped(), 5000 - kept as u64);
+        assert!((NOTES_MAX..5000).contains(&kept), "{kept} kept");
+        assert_eq!(journal.dropped(), u64::try_from(5000 - kept).expect("small"));
         #[expect(clippy::disallowed_methods, reason = "how long it takes is the point")]
         let begun = Instant::now();
         assert_eq!(journal.stop(Duration::from_millis(300)), None, "the thread is stuck, and left behind");
@@ -186,10 +192,10 @@ fn what_is_waiting_is_handed_on_at_the_stop() {
         let socket = UnixDatagram::bind(SOCKET).expect("bound");
         let journal = Journal::start("steadfastd").expect("a thread");
         // The reader gives the socket back: a note whose reader goes away in that moment is told again.
-        let reader = std::thread::spawn(move || ((0..100).map(|_| read_one(&socket)).count(), socket));
+        let reader = std::thread::spawn(move || ((0..100).map(|_| read_one(&socket)).collect::<Vec<_>>(), socket));
         (0..100).for_each(|n| assert!(journal.tell(note(n, "too heavy"))));
         assert_eq!(journal.stop(SOON), Some(0));
-        assert_eq!(reader.join().expect("read").0, 100);
+        assert_eq!(reader.join().expect("read").0.len(), 100);
     });
 }
 
