@@ -2,6 +2,7 @@
 
 #[cfg(feature = "onnx")]
 pub mod compact;
+pub mod decoding;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 #[cfg(feature = "__replay")]

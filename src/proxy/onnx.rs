@@ -159,7 +159,11 @@ fn configure(builder: SessionBuilder) -> Result<SessionBuilder, String> {
     builder.with_deterministic_compute(true).map_err(said)
 }
 
-fn digest_of_file(path: &Path) -> Result<Digest, EngineError> {
+/// SHA-256 of a file, read once and never held whole.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn digest_of_file(path: &Path) -> Result<Digest, EngineError> {
     let failed = |source| EngineError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     Digest::of_reader(std::io::BufReader::with_capacity(1 << 16, file)).map_err(failed)
@@ -264,6 +268,54 @@ impl Tensor {
     /// When the shape does not hold the values.
     pub fn bool(shape: &[usize], values: Vec<bool>) -> Result<Self, Fault> {
         OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+    }
+
+    /// A tensor of floats in the width a model declares, row-major.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values, or the model wants no float.
+    pub fn floats(element: Element, shape: &[usize], values: Vec<f32>) -> Result<Self, Fault> {
+        match element {
+            Element::F32 => Self::f32(shape, values),
+            Element::F16 => Self::f16(shape, values.into_iter().map(f16::from_f32).collect()),
+            Element::I64 | Element::I32 | Element::U8 | Element::Bool | Element::Other => Err(unsuited("floats")),
+        }
+    }
+
+    /// A tensor of integers or flags in the type a model declares, row-major; a flag is set where the value is not 0.
+    ///
+    /// # Errors
+    /// When the shape does not hold the values, or the model wants neither.
+    pub fn integers(element: Element, shape: &[usize], values: Vec<i64>) -> Result<Self, Fault> {
+        match element {
+            Element::I64 => Self::i64(shape, values),
+            Element::I32 => {
+                let values: Result<Vec<i32>, _> = values.into_iter().map(i32::try_from).collect();
+                let values = values.map_err(|_| unsuited("integers beyond 32 bits"))?;
+                OrtTensor::from_array((shape.to_vec(), values)).map(|tensor| Self(tensor.into_dyn())).map_err(engine)
+            }
+            Element::Bool => Self::bool(shape, values.into_iter().map(|value| value != 0).collect()),
+            Element::F32 | Element::F16 | Element::U8 | Element::Other => Err(unsuited("integers")),
+        }
+    }
+
+    /// The last row of a tensor of floats `[…, rows, width]`, as 32-bit floats.
+    ///
+    /// # Errors
+    /// When it has no row, or holds no floats.
+    pub fn last_row(&self) -> Result<Vec<f32>, Fault> {
+        let width = self.shape().last().copied().unwrap_or(0);
+        let row = if let Ok((_, values)) = self.0.try_extract_tensor::<f16>() {
+            values
+                .len()
+                .checked_sub(width)
+                .and_then(|start| values.get(start..))
+                .map(|row| row.iter().map(|value| value.to_f32()).collect::<Vec<_>>())
+        } else {
+            let values = self.as_f32()?;
+            values.len().checked_sub(width).and_then(|start| values.get(start..)).map(<[f32]>::to_vec)
+        };
+        row.filter(|row| !row.is_empty()).ok_or_else(|| Fault::Engine("a tensor has no last row".to_owned()))
     }
 
     /// Its shape.
@@ -379,6 +431,10 @@ pub fn sound(tensor: &str, values: &[f32]) -> Result<(), Fault> {
         return Err(Fault::AllZero { tensor: tensor.to_owned() });
     }
     Ok(())
+}
+
+fn unsuited(given: &str) -> Fault {
+    Fault::Engine(format!("the model does not take {given} here"))
 }
 
 /// `ort`'s errors carry what they failed on and are not `Send`: only the message travels on.
