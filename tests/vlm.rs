@@ -3,6 +3,12 @@
 //! Needs the ONNX Runtime library: `STEADFAST_ONNXRUNTIME`, or `build/lib/` as `make models` fills it.
 
 #![cfg(feature = "onnx")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "tests fail by panicking, say what they skipped and what they measured, and are told where the library lies"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
