@@ -3,6 +3,13 @@
 //! Recognition is measured on scenes made here and, where `STEADFAST_DATA` or `../shared/data` has them, on rendered
 //! rooms (SafeAgentBench) and photos.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells figures"
+)]
+
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

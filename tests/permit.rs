@@ -1,5 +1,13 @@
 //! Permits from the outside: what is signed, what a verifier takes, and everything it must not take.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -11,7 +19,8 @@ use coset::cbor::value::Value;
 use coset::{CborSerializable as _, CoseSign1Builder, HeaderBuilder, TaggedCborSerializable as _, iana};
 use ed25519_dalek::Signer as _;
 use proptest::prelude::*;
-use steadfast::decision::{self, Case, Decision, Leave, Limits, Readings, Reason, Tier};
+use steadfast::calibration::Limits;
+use steadfast::decision::{self, Case, Decision, Leave, Readings, Reason, Tier};
 use steadfast::margin::Margin;
 use steadfast::permit::keys::{KEYS_MAX, KeyError, Keys, PublicKeys, SigningKey, system_random};
 use steadfast::permit::nonces::{NonceFile, NonceStore as _, SpendError};
@@ -20,6 +29,7 @@ use steadfast::permit::{
     self, BootId, Grant, GrantError, LIFETIME_MAX, LIFETIME_MIN, Malformed, Moment, Nonce, PERMIT_BYTES_MAX,
 };
 use steadfast::plan::Stance;
+use steadfast::statistics::{Finite, Share};
 use steadfast::triple::{Digest, Digests};
 use zeroize::Zeroizing;
 
@@ -83,7 +93,12 @@ fn leave() -> Leave {
     };
     let case =
         Case { digests: digests(), stance: Stance::Complied, broken_limits: vec![], readings, refused_before: false };
-    let limits = Limits { refuse_log_odds_max: 0.0, malleability_max: 0.5, flip_share_max: 0.5 };
+    let share = |value| Share::new(value).expect("a share");
+    let limits = Limits {
+        refuse_log_odds_max: Finite::new(0.0).expect("finite"),
+        malleability_max: share(0.5),
+        flip_share_max: share(0.5),
+    };
     match decision::decide(case, &limits) {
         Decision::Permit(leave) => leave,
         other => panic!("{other:?}"),

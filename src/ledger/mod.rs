@@ -27,9 +27,11 @@ pub const TTL_S_MAX: u64 = 10 * 366 * 24 * 3600;
 
 const FILE: &str = "ledger.redb";
 
-/// Task digest → (refused at, Unix time in seconds; joined hash; hashes of words; scene). The number is that of the
-/// features' layout: a change of either module above takes a new one.
-const REFUSALS: TableDefinition<'_, [u8; 32], (u64, u64, Vec<u64>, &[u8])> = TableDefinition::new("refusals/1");
+/// Refused at, Unix time in seconds; joined hash; hashes of words; scene.
+type Row<'a> = (u64, u64, Vec<u64>, &'a [u8]);
+
+/// By task digest. The number is that of the features' layout: a change of either module above takes a new one.
+const REFUSALS: TableDefinition<'_, [u8; 32], Row<'_>> = TableDefinition::new("refusals/1");
 
 /// How much is remembered, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
