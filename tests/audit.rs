@@ -503,9 +503,17 @@ fn retention_keeps_the_bound_and_every_veto_while_anything_else_can_go() {
     let (vetoes, others) = answers(dir.path());
     assert_eq!(vetoes.len(), 24, "no veto went while permits could");
     assert!(others.len() < 1000);
-    // The same log again: counts, gaps and pruned segments are understood by a new start.
-    drop(open(&settings));
+    // The same log again: counts, gaps and pruned segments are understood by a new start, which also finishes a
+    // removal that was cut off after it was written down.
+    let gone = segment::path_of(dir.path(), 2);
+    assert!(!gone.exists());
+    fs::write(&gone, b"as if the removal had been cut off").expect("written");
+    let log = open(&settings);
+    put(&log, decided(9999, Verdict::Permit));
+    drop(log);
+    assert!(!gone.exists());
     whole(dir.path());
+    assert_eq!(answers(dir.path()).0.len(), 24);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! Each step is written down and synced before it is done (`retired`), with the hashes that close the chain over what
 //! is missing; a step that was cut off is finished at the next start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::frame::Header;
-use super::record::{CheckId, Event, Gap, PrunedSegment, Record, Retired, Sealed, Verdict};
+use super::record::{Event, Gap, PrunedSegment, Record, Retired, Sealed, Verdict};
 use super::segment::{self, Scan, Step, path_of};
 
 /// Most finished segments kept, whatever their size: what retention has taken out is restated in each new segment, and
@@ -148,15 +148,15 @@ fn join(gaps: Vec<Gap>) -> Vec<Gap> {
     joined
 }
 
-/// Does what was written down.
-pub(super) fn carry_out(dir: &Path, sealed: &mut Vec<Sealed>, act: Act) -> io::Result<()> {
+/// Does what was written down. `going` are the records that [`prunable`] gave.
+pub(super) fn carry_out(dir: &Path, sealed: &mut Vec<Sealed>, act: Act, going: &BTreeSet<u64>) -> io::Result<()> {
     match act {
         Act::Drop(segment) => {
             sealed.retain(|sealed| sealed.segment != segment);
             fs::remove_file(path_of(dir, segment))?;
         }
         Act::Prune(segment) => {
-            let bytes = prune(dir, segment)?;
+            let bytes = prune(dir, segment, going)?;
             if let Some(sealed) = sealed.iter_mut().find(|sealed| sealed.segment == segment) {
                 sealed.bytes = bytes;
             }
@@ -173,54 +173,53 @@ pub(super) fn finish(dir: &Path, retired: &Retired) {
     for &segment in present.iter().filter(dropped) {
         let _next_time = fs::remove_file(path_of(dir, segment));
     }
-    for pruned in &retired.pruned {
-        if present.contains(&pruned.segment) && prunable(dir, pruned.segment).is_ok_and(|records| records > 0) {
-            let _next_time = prune(dir, pruned.segment);
-        }
-    }
-}
-
-/// Checks of a segment that ended in something else than a veto.
-fn not_vetoed(dir: &Path, segment: u64) -> io::Result<BTreeSet<CheckId>> {
-    let mut checks = BTreeSet::new();
-    each_record(dir, segment, |_, _, record| {
-        if let Some(Event::Decided(decided)) = record.map(|record| record.event)
-            && decided.verdict != Verdict::Veto
+    for pruned in retired.pruned.iter().filter(|pruned| pruned.records > 0 && present.contains(&pruned.segment)) {
+        // The new file replaces the old one whole, so one payload gone means that all are.
+        if has_gone(dir, pruned.segment).is_ok_and(|gone| !gone)
+            && let Ok(going) = prunable(dir, pruned.segment)
         {
-            checks.insert(decided.check_id);
+            let _next_time = prune(dir, pruned.segment, &going);
         }
-        Ok(())
-    })?;
-    Ok(checks)
-}
-
-fn goes(record: Option<&Record>, checks: &BTreeSet<CheckId>) -> bool {
-    match record.map(|record| &record.event) {
-        Some(Event::Received(received)) => checks.contains(&received.check_id),
-        Some(Event::Decided(decided)) => decided.verdict != Verdict::Veto,
-        _ => false,
     }
 }
 
-/// How many records of a segment would lose their payload.
-pub(super) fn prunable(dir: &Path, segment: u64) -> io::Result<u64> {
-    let checks = not_vetoed(dir, segment)?;
-    let mut records = 0;
-    each_record(dir, segment, |_, _, record| {
-        records += u64::from(goes(record.as_ref(), &checks));
+fn has_gone(dir: &Path, segment: u64) -> io::Result<bool> {
+    let mut scan = Scan::open(&path_of(dir, segment), None)?;
+    while let Step::Frame(frame) = scan.step()? {
+        if frame.header.pruned {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Sequence numbers of the records of a segment that would lose their payload: answers other than vetoes, and how
+/// those checks came in.
+pub(super) fn prunable(dir: &Path, segment: u64) -> io::Result<BTreeSet<u64>> {
+    let (mut going, mut received) = (BTreeSet::new(), BTreeMap::new());
+    each_frame(dir, segment, |header, payload| {
+        match Record::decode(payload).map(|record| record.event) {
+            Ok(Event::Received(check)) => {
+                received.insert(check.check_id, header.sequence);
+            }
+            Ok(Event::Decided(decided)) if decided.verdict != Verdict::Veto => {
+                going.insert(header.sequence);
+                going.extend(received.remove(&decided.check_id));
+            }
+            Ok(_) | Err(_) => {}
+        }
         Ok(())
     })?;
-    Ok(records)
+    Ok(going)
 }
 
 /// Rewrites a segment without those payloads, beside the old one and then over it.
-fn prune(dir: &Path, segment: u64) -> io::Result<u64> {
-    let checks = not_vetoed(dir, segment)?;
+fn prune(dir: &Path, segment: u64, going: &BTreeSet<u64>) -> io::Result<u64> {
     let (path, beside) = (path_of(dir, segment), path_of(dir, segment).with_extension("pruning"));
     let file = File::options().write(true).create(true).truncate(true).mode(0o640).open(&beside)?;
     let mut out = BufWriter::new(file);
-    let written = each_record(dir, segment, |header, payload, record| {
-        if goes(record.as_ref(), &checks) {
+    let written = each_frame(dir, segment, |header, payload| {
+        if going.contains(&header.sequence) {
             return out.write_all(&Header { pruned: true, ..*header }.to_bytes());
         }
         out.write_all(&header.to_bytes())?;
@@ -236,15 +235,11 @@ fn prune(dir: &Path, segment: u64) -> io::Result<u64> {
 }
 
 /// Calls `each` with every frame of a sound segment.
-fn each_record(
-    dir: &Path,
-    segment: u64,
-    mut each: impl FnMut(&Header, &[u8], Option<Record>) -> io::Result<()>,
-) -> io::Result<()> {
+fn each_frame(dir: &Path, segment: u64, mut each: impl FnMut(&Header, &[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut scan = Scan::open(&path_of(dir, segment), None)?;
     loop {
         match scan.step()? {
-            Step::Frame(frame) => each(&frame.header, frame.payload, Record::decode(frame.payload).ok())?,
+            Step::Frame(frame) => each(&frame.header, frame.payload)?,
             Step::End => return Ok(()),
             Step::Damage { damage, .. } => return Err(io::Error::other(damage)),
         }

@@ -1,5 +1,6 @@
 //! The one thread that writes a log: gathers what has queued, writes it, syncs once, answers every ticket.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -473,19 +474,20 @@ impl Writer {
         while let Some(retirement) =
             retention::next(&self.settings.retention, &self.sealed, &self.retired, self.good.offset, now_wall_ns)
         {
-            let records = match retirement.act {
+            let going = match retirement.act {
                 Act::Prune(segment) => retention::prunable(&dir, segment),
-                Act::Drop(_) => Ok(0),
+                Act::Drop(_) => Ok(BTreeSet::new()),
             };
             // A segment that cannot be read is left for `verify` to name.
-            let Ok(records) = records else { return };
+            let Ok(going) = going else { return };
+            let records = u64::try_from(going.len()).unwrap_or(u64::MAX);
             let Some(retired) = retention::after(&self.retired, &self.sealed, retirement.act, records) else { return };
             let event = Event::Retired { why: retirement.why, retired: retired.clone() };
             if self.write_event(event).and_then(|()| self.sync()).is_err() {
                 return;
             }
             self.retired = retired;
-            if retention::carry_out(&dir, &mut self.sealed, retirement.act).is_err() {
+            if retention::carry_out(&dir, &mut self.sealed, retirement.act, &going).is_err() {
                 // Taken up again at the next rotation.
                 self.unfinished = true;
                 return;
