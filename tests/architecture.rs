@@ -37,7 +37,7 @@ const ENGINES: [(&str, &[&str]); 9] = [
     ("redb", &["ledger", "permit::nonces", "store"]),
     ("coset", &["permit"]),
     ("sd_notify", &["intake::readiness"]),
-    ("clap", &["cli", "bin"]),
+    ("clap", &["cli", "daemon"]),
     ("indicatif", &["cli"]),
 ];
 
