@@ -4,6 +4,7 @@
 #![cfg(feature = "onnx")]
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use steadfast::proxy::compact::{Compact, Observation};
@@ -26,10 +27,14 @@ fn proxy() -> Option<Compact> {
         println!("skipped: the models are not installed; run `make models`");
         return None;
     }
-    let providers = vec![Provider::Cpu];
-    let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
-    let engine = Engine::load(settings).expect("the library loads");
-    Some(Compact::load(&engine, &models).expect("the proxy loads"))
+    // One process may load the library once.
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    let engine = ENGINE.get_or_init(|| {
+        let providers = vec![Provider::Cpu];
+        let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
+        Engine::load(settings).expect("the library loads")
+    });
+    Some(Compact::load(engine, &models).expect("the proxy loads"))
 }
 
 fn golden() -> Value {
