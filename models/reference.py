@@ -8,7 +8,7 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
    be 2 off in single values. Perturbations are applied to this image.
 2. Detector. The working image goes in as it is (u8, RGB, rows first). Of its sixteen rows those with score ≥ 0.20 count. In
    descending score, a row is dropped when an earlier kept row of the same class overlaps it by more than half (intersection
-   over union > 0.5; boxes as given, not clipped).
+   over union > 0.5) or one of the two lies in the other (intersection > 0.8 of the smaller); boxes as given, not clipped.
 3. Objects. Position by the box's centre x: < 128 "on the left", < 256 "in the middle", else "on the right". Rows of the same
    class and position become one object with the highest score; the eight highest (ties: earlier row) are kept, then ordered by
    position (left, middle, right) and class number. Grade by score: ≥ 0.40 "clearly", ≥ 0.30 "probably", else "maybe". Words:
@@ -53,7 +53,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 SIDE = 384
-SCORE_MIN, OVERLAP_MAX, OBJECTS_MAX = 0.20, 0.5, 8
+SCORE_MIN, OVERLAP_MAX, INSIDE_MAX, OBJECTS_MAX = 0.20, 0.5, 0.8, 8
 CLEARLY, PROBABLY = 0.40, 0.30
 TAG_MIN, TAG_SURE, TAGS_MAX = 0.25, 0.50, 2
 POSITIONS = ("on the left", "in the middle", "on the right")
@@ -95,20 +95,21 @@ def working_image(rgb):
 # ---- eyes -------------------------------------------------------------------------------------------------------------------
 
 
-def overlap(a, b):
-    """Intersection over union of two boxes x1 y1 x2 y2."""
+def one_object(a, b):
+    """Whether two boxes x1 y1 x2 y2 of one class are the same object."""
     width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
-        return 0.0
+        return False
     area = lambda r: (r[2] - r[0]) * (r[3] - r[1])
-    return width * height / (area(a) + area(b) - width * height)
+    shared = width * height
+    return shared > OVERLAP_MAX * (area(a) + area(b) - shared) or shared > INSIDE_MAX * min(area(a), area(b))
 
 
 def keep_detections(scores, classes, boxes):
     """Step 2: list of (score, class, box)."""
     kept = []
     for score, number, box in zip(scores, classes, boxes):
-        if score >= SCORE_MIN and all(c != number or overlap(b, box) <= OVERLAP_MAX for _, c, b in kept):
+        if score >= SCORE_MIN and not any(c == number and one_object(b, box) for _, c, b in kept):
             kept.append((float(score), int(number), [float(v) for v in box]))
     return kept
 
