@@ -22,6 +22,8 @@ use crate::triple::{Digest, Digests};
 
 /// Most refusals a ledger may be set to remember; each takes about 2.5 KiB of memory and as much on disk.
 pub const ENTRIES_MAX: usize = 65_536;
+/// Most scenes remembered for one wording; beyond, the one most like the newcomer goes. It bounds what a recall costs.
+pub const SCENES_PER_TASK_MAX: usize = 64;
 /// Longest time to live a ledger may be set to, in seconds: ten years.
 pub const TTL_S_MAX: u64 = 10 * 366 * 24 * 3600;
 
@@ -135,7 +137,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let entry = Entry { task, refused_unix_s: now_unix_s, wording: Wording::of(instruction), scene: scene.clone() };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = self.due(task, now_unix_s);
+        let gone = self.due(&entry);
         let write = self.database.begin_write()?;
         {
             let mut refusals = write.open_table(REFUSALS)?;
@@ -212,15 +214,25 @@ impl Ledger {
         now_unix_s.saturating_sub(entry.refused_unix_s) >= self.bounds.ttl_s
     }
 
-    /// What has to go before one more is remembered: the expired, then the oldest beyond the bound.
-    fn due(&self, newcomer: Digest, now_unix_s: u64) -> Vec<Digest> {
+    /// What has to go before one more is remembered: the expired, the most redundant where one wording has too many
+    /// scenes, then the oldest beyond the bound.
+    fn due(&self, newcomer: &Entry) -> Vec<Digest> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let others = entries.iter().filter(|entry| entry.task != newcomer);
-        let (expired, mut alive): (Vec<&Entry>, Vec<&Entry>) =
-            others.partition(|entry| self.expired(entry, now_unix_s));
+        let others = entries.iter().filter(|entry| entry.task != newcomer.task);
+        let (mut gone, mut alive): (Vec<&Entry>, Vec<&Entry>) =
+            others.partition(|entry| self.expired(entry, newcomer.refused_unix_s));
+        let same: Vec<&Entry> =
+            alive.iter().copied().filter(|entry| entry.wording.same_task(&newcomer.wording)).collect();
+        if same.len() >= SCENES_PER_TASK_MAX {
+            let similarity = |entry: &&Entry| entry.scene.similarity(&newcomer.scene);
+            let redundant = same.into_iter().max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
+            alive.retain(|entry| redundant.is_none_or(|redundant| redundant.task != entry.task));
+            gone.extend(redundant);
+        }
         alive.sort_by_key(|entry| entry.refused_unix_s);
         let surplus = (alive.len() + 1).saturating_sub(self.bounds.entries_max);
-        expired.into_iter().chain(alive.into_iter().take(surplus)).map(|entry| entry.task).collect()
+        gone.extend(alive.into_iter().take(surplus));
+        gone.into_iter().map(|entry| entry.task).collect()
     }
 }
 
