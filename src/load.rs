@@ -4,8 +4,8 @@ use anyhow::Context as _;
 
 use crate::assessment::Assessor;
 use crate::calibration::Calibration;
-use crate::config::read_trusted;
 use crate::config::settings::Settings;
+use crate::config::{open_trusted, read_trusted};
 use crate::constitution::Constitution;
 use crate::proxy::Proxy;
 use crate::proxy::compact::Compact;
@@ -41,6 +41,10 @@ pub fn rules(settings: &Settings) -> anyhow::Result<Loaded> {
 /// # Errors
 /// When the library is missing or too old.
 pub fn engine(settings: &Settings) -> anyhow::Result<Engine> {
+    // The library's code runs in this process. A missing one is the loader's to report, in the words of a user.
+    if settings.onnxruntime.exists() {
+        open_trusted(&settings.onnxruntime)?;
+    }
     Ok(Engine::load(EngineSettings {
         library: settings.onnxruntime.clone(),
         threads: settings.threads,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::audit::chain::Policy;
-use crate::config::{ConfigError, read_trusted};
+use crate::config::{ConfigError, read_trusted, refuse_world_writable};
 use crate::decision::Tier;
 
 /// One file's worth of configuration.
@@ -142,6 +142,8 @@ pub struct Audit {
     pub keep_bytes_max: Option<u64>,
     /// Oldest segment kept, in days.
     pub keep_days_max: Option<u32>,
+    /// Largest evidence kept beside the log, in bytes: vetoed images and what came before them. 0 keeps none.
+    pub evidence_bytes_max: Option<u64>,
 }
 
 /// `[permit]`
@@ -190,7 +192,7 @@ impl Fragment {
         over!(self.bus, later.bus, address);
         over!(self.limits, later.limits, deadline_ms_default, deadline_ms_max, queue_checks_max, client_checks_max);
         over!(self.limits, later.limits, image_age_ms_max);
-        over!(self.audit, later.audit, folder, policy, redact, keep_bytes_max, keep_days_max);
+        over!(self.audit, later.audit, folder, policy, redact, keep_bytes_max, keep_days_max, evidence_bytes_max);
         over!(self.permit, later.permit, keys, issuer, lifetime_ms);
         over!(self.ledger, later.ledger, folder, keep_days_max, entries_max);
         self
@@ -210,6 +212,10 @@ impl Fragment {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(whole),
             Err(source) => return Err(ConfigError::Read { path: folder, source }),
         };
+        // Whoever may add a drop-in may say what the guard does.
+        let metadata =
+            std::fs::metadata(&folder).map_err(|source| ConfigError::Read { path: folder.clone(), source })?;
+        refuse_world_writable(&folder, &metadata)?;
         let mut files = entries
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<Vec<_>, _>>()

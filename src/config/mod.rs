@@ -4,8 +4,12 @@
 pub mod fragment;
 pub mod settings;
 
+use std::fs::{File, Metadata};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 /// Largest configuration, constitution or calibration file read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -25,6 +29,12 @@ pub enum ConfigError {
     #[error("{path} is writable by everyone; run `chmod o-w {path}`")]
     WorldWritable {
         /// The file.
+        path: PathBuf,
+    },
+    /// What is there is no file: a pipe, a device or a folder, which could stall the start or never end.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// What is there.
         path: PathBuf,
     },
     /// The file is larger than any configuration.
@@ -58,16 +68,38 @@ pub enum ConfigError {
 /// Reads a file that decides what the guard does: bounded, and refused when anyone may write it.
 ///
 /// # Errors
-/// When the file cannot be read, is too large, is not UTF-8, or is writable by everyone.
+/// When it is not a regular file, cannot be read, is too large, is not UTF-8, or is writable by everyone.
 pub fn read_trusted(path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = open_trusted(path)?;
+    let bytes = file.metadata().map_err(failed)?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(ConfigError::TooLarge { path: path.to_owned(), bytes });
+    }
+    // The file may grow while it is read.
+    std::io::read_to_string(file.take(FILE_BYTES_MAX)).map_err(failed)
+}
+
+/// Opens a file that decides what the guard does, or is run by it.
+///
+/// # Errors
+/// When it is not a regular file, cannot be opened, or is writable by everyone.
+pub fn open_trusted(path: &Path) -> Result<File, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    // Opening a pipe would wait for somebody who writes into it.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?);
     let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(ConfigError::NotAFile { path: path.to_owned() });
+    }
+    refuse_world_writable(path, &metadata)?;
+    Ok(file)
+}
+
+fn refuse_world_writable(path: &Path, metadata: &Metadata) -> Result<(), ConfigError> {
     if metadata.mode() & 0o002 != 0 {
         return Err(ConfigError::WorldWritable { path: path.to_owned() });
     }
-    if metadata.len() > FILE_BYTES_MAX {
-        return Err(ConfigError::TooLarge { path: path.to_owned(), bytes: metadata.len() });
-    }
-    std::io::read_to_string(file).map_err(failed)
+    Ok(())
 }

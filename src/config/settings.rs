@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::audit::chain::Policy;
+use crate::audit::evidence::EVIDENCE_BYTES_MAX;
 use crate::config::ConfigError;
 use crate::config::fragment::{Fragment, Mode, ProxyKind};
 use crate::decision::Tier;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub audit_keep_bytes_max: u64,
     /// Oldest segment kept.
     pub audit_keep_max: Duration,
+    /// Largest evidence kept, in bytes; 0 where redaction keeps none.
+    pub evidence_bytes_max: u64,
     /// Where the keys lie.
     pub keys: PathBuf,
     /// The issuer's name in every permit.
@@ -112,6 +115,9 @@ impl Settings {
         }
         let issuer = permit.issuer.unwrap_or_else(|| "steadfast".to_owned());
         Range { key: "permit.issuer (bytes)", low: 1, high: 64 }.check(issuer.len())?;
+        let audit_redact = audit.redact.unwrap_or(false);
+        let evidence_bytes_max = Range { key: "audit.evidence_bytes_max", low: 0, high: EVIDENCE_BYTES_MAX }
+            .check(audit.evidence_bytes_max.unwrap_or(256 << 20))?;
         Ok(Self {
             mode: mode.unwrap_or(Mode::Enforce),
             constitution: path(constitution, "/etc/steadfast/constitution.toml"),
@@ -140,10 +146,11 @@ impl Settings {
             ),
             audit_folder: path(audit.folder, "/var/lib/steadfast/audit"),
             audit_policy: audit.policy.unwrap_or(Policy::Durable),
-            audit_redact: audit.redact.unwrap_or(false),
+            audit_redact,
             audit_keep_bytes_max: Range { key: "audit.keep_bytes_max", low: 16 << 20, high: 1 << 50 }
                 .check(audit.keep_bytes_max.unwrap_or(1 << 30))?,
             audit_keep_max: days("audit.keep_days_max", 36_500, audit.keep_days_max.unwrap_or(365))?,
+            evidence_bytes_max: if audit_redact { 0 } else { evidence_bytes_max },
             keys: path(permit.keys, "/var/lib/steadfast/keys"),
             issuer,
             permit_lifetime: millis("permit.lifetime_ms", 100, 600_000, permit.lifetime_ms.unwrap_or(10_000))?,
@@ -185,6 +192,7 @@ mod tests {
             ("limits", "image_age_ms_max", 600_000, 600_001),
             ("audit", "keep_bytes_max", 16 << 20, (16 << 20) - 1),
             ("audit", "keep_days_max", 36_500, 36_501),
+            ("audit", "evidence_bytes_max", 64 << 30, (64 << 30) + 1),
             ("permit", "lifetime_ms", 600_000, 600_001),
             ("permit", "lifetime_ms", 100, 99),
             ("ledger", "keep_days_max", 1, 0),
@@ -195,6 +203,13 @@ mod tests {
             let error = settings(&text(past)).expect_err("past the edge").to_string();
             assert!(error.starts_with(&format!("{section}.{key} = {past}")), "{error}");
         }
+    }
+
+    #[test]
+    fn redaction_keeps_no_evidence() {
+        let kept = |text| settings(text).expect("valid").evidence_bytes_max;
+        assert_eq!(kept("[audit]\nevidence_bytes_max = 1000\n"), 1000);
+        assert_eq!(kept("[audit]\nevidence_bytes_max = 1000\nredact = true\n"), 0);
     }
 
     #[test]

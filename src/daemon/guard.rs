@@ -11,7 +11,7 @@ use crate::answer::{self, Details};
 use crate::audit::chain::{AuditError, AuditLog};
 use crate::audit::journal::{Journal, VetoNote};
 use crate::audit::read;
-use crate::audit::recent::{Answered, Recent};
+use crate::audit::recent::{Answered, Glimpse, Recent};
 use crate::audit::record::{
     self, CheckId, Circumstances, Decided, Event, Finite, GuardIdentity, NearestRule, PermitNote, Received, Record,
     Sizes, Texts,
@@ -19,11 +19,12 @@ use crate::audit::record::{
 use crate::config::settings::Settings;
 use crate::constitution::nearest::NearRule;
 use crate::decision::{Decision, Failure, Veto, release};
-use crate::intake::{Answer, Call, Client, Denied, Face, Guard, Mode, Request, Verdict, boot_clock};
+use crate::intake::{Answer, Call, Client, Denied, Face, Guard, Mode, Request, State, Verdict, boot_clock};
 use crate::permit::keys::{Keys, system_random};
 use crate::permit::{self, Grant, Moment, Nonce, Subject};
 use crate::triple::{Digest, Triple};
 
+use super::exhibits::Exhibits;
 use super::worker::{Job, Judged, Queue, Swap};
 use crate::load::Loaded;
 
@@ -39,6 +40,8 @@ pub(super) struct Watchman {
     pub(super) journal: Mutex<Journal>,
     pub(super) keys: Arc<Keys>,
     pub(super) identity: RwLock<GuardIdentity>,
+    /// `None` where no evidence is kept.
+    pub(super) exhibits: Option<Exhibits>,
     recent: Mutex<Recent>,
 }
 
@@ -47,6 +50,8 @@ struct Open {
     check_id: CheckId,
     mode: Mode,
     received: Received,
+    /// The triple itself, where evidence is kept.
+    glimpse: Option<Glimpse>,
 }
 
 impl Watchman {
@@ -57,6 +62,7 @@ impl Watchman {
         log: AuditLog,
         journal: Journal,
         keys: Arc<Keys>,
+        exhibits: Option<Exhibits>,
     ) -> Self {
         let nobody = Digest::from_bytes([0; 32]);
         let identity = GuardIdentity {
@@ -67,7 +73,7 @@ impl Watchman {
         };
         let recent = Mutex::new(Recent::new(RECENT_ANSWERS_MAX));
         let journal = Mutex::new(journal);
-        Self { settings, face, queue, log, journal, keys, identity: RwLock::new(identity), recent }
+        Self { settings, face, queue, log, journal, keys, identity: RwLock::new(identity), exhibits, recent }
     }
 
     fn identity(&self) -> GuardIdentity {
@@ -78,12 +84,23 @@ impl Watchman {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores a record and waits until it is stored, without blocking the thread.
+    /// Stores a record and waits until it is stored, without blocking the thread. While records cannot be stored the
+    /// state shows it.
     async fn store(&self, event: Event) -> Result<(), AuditError> {
         let (tell, stored) = oneshot::channel();
         let record = Record::new(self.log.now(), event);
-        self.log.append_then(&record, Box::new(move |outcome| drop(tell.send(outcome))))?;
-        stored.await.map_err(|_| AuditError::Closed)?.map(|_| ())
+        let handed_over = self.log.append_then(&record, Box::new(move |outcome| drop(tell.send(outcome))));
+        let outcome = match handed_over {
+            Ok(()) => stored.await.unwrap_or(Err(AuditError::Closed)).map(|_| ()),
+            Err(error) => Err(error),
+        };
+        let failing = outcome.is_err();
+        self.face.change(|shown| match shown.state {
+            State::Ready if failing => shown.state = State::Degraded,
+            State::Degraded if !failing => shown.state = State::Ready,
+            State::Starting | State::Ready | State::Degraded | State::Stopping => {}
+        });
+        outcome
     }
 
     /// Has the triple judged, by the deadline.
@@ -100,6 +117,20 @@ impl Watchman {
             .map_err(|_| Failure::Internal("the inference thread ended".to_owned()))?;
         // The timer does not count while the machine sleeps; the boot clock does.
         if boot_clock() >= request.deadline { Err(late()) } else { Ok(judged) }
+    }
+
+    /// The triple as evidence, remembered for the vetoes to come; `None` where no evidence is kept.
+    fn glimpse(&self, check_id: CheckId, triple: &Triple) -> Option<Glimpse> {
+        let exhibits = self.exhibits.as_ref()?;
+        let glimpse = Glimpse {
+            check_id,
+            at: self.log.now(),
+            instruction: triple.instruction().to_owned(),
+            image: Arc::clone(triple.image()),
+            plan: triple.plan().to_owned(),
+        };
+        exhibits.saw(glimpse.clone());
+        Some(glimpse)
     }
 
     /// Signs a leave or a release.
@@ -154,6 +185,9 @@ impl Watchman {
             return unrecorded(&open, &failure);
         }
         let (_, _, detail) = answer::verdict(&decision);
+        if let (Some(exhibits), Some(glimpse), Decision::Veto(_)) = (&self.exhibits, open.glimpse, &decision) {
+            exhibits.keep(glimpse);
+        }
         if let Some(note) = VetoNote::of(&decided) {
             // A note that the ring has no place for is counted there; the record itself is stored.
             let _told: bool = self.journal().tell(note);
@@ -172,21 +206,26 @@ impl Watchman {
     }
 
     /// The check with this name, from memory or from the log.
-    fn find(&self, check_id: &str) -> Result<Arc<Answered>, Denied> {
+    async fn find(&self, check_id: &str) -> Result<Arc<Answered>, Denied> {
         let unknown = || Denied::Unknown(check_id.to_owned());
         let id = CheckId::parse(check_id).map_err(|_| unknown())?;
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).find(id);
-        match recent {
-            Some(answered) => Ok(answered),
-            None => read::show(&self.settings.audit_folder, &id.to_string())
-                .map_err(|error| Denied::NotPossible(error.to_string()))?
-                .into_iter()
-                .find_map(|(_, check)| {
-                    let ((entry, received), (_, decided)) = (check.received?, check.decided?);
-                    Some(Arc::new(Answered { at: entry.record()?.at.clone(), received, decided }))
-                })
-                .ok_or_else(unknown),
+        if let Some(answered) = recent {
+            return Ok(answered);
         }
+        let impossible = |error: &dyn std::fmt::Display| Denied::NotPossible(error.to_string());
+        // A log may be a gigabyte; reading it must not hold up the answers.
+        let folder = self.settings.audit_folder.clone();
+        let found = tokio::task::spawn_blocking(move || read::show(&folder, &id.to_string())).await;
+        found
+            .map_err(|error| impossible(&error))?
+            .map_err(|error| impossible(&error))?
+            .into_iter()
+            .find_map(|(_, check)| {
+                let ((entry, received), (_, decided)) = (check.received?, check.decided?);
+                Some(Arc::new(Answered { at: entry.record()?.at.clone(), received, decided }))
+            })
+            .ok_or_else(unknown)
     }
 }
 
@@ -205,7 +244,7 @@ impl Guard for Watchman {
         let id = system_random::<16>().map(|bytes| *bytes);
         let check_id = CheckId::from_bytes(id.as_ref().copied().unwrap_or_default());
         let received = describe(check_id, &client, asked.as_ref().ok());
-        let open = Open { check_id, mode, received };
+        let open = Open { check_id, mode, received, glimpse: None };
         if let Err(error) = id {
             return unrecorded(&open, &Failure::Internal(format!("no name for the check: {error}")));
         }
@@ -215,7 +254,8 @@ impl Guard for Watchman {
                 let triple = Triple::new(parts.0, parts.1, parts.2).map_err(Failure::from);
                 let digests = triple.as_ref().ok().map(|triple| *triple.digests());
                 let received = Received { digests, ..open.received };
-                (triple.map(|triple| (request, triple)), Open { received, ..open })
+                let glimpse = triple.as_ref().ok().and_then(|triple| self.glimpse(check_id, triple));
+                (triple.map(|triple| (request, triple)), Open { received, glimpse, ..open })
             }
             Err(failure) => (Err(failure), open),
         };
@@ -255,7 +295,7 @@ impl Guard for Watchman {
     }
 
     async fn explain(&self, check_id: &str) -> Result<Details, Denied> {
-        let answered = self.find(check_id)?;
+        let answered = self.find(check_id).await?;
         let failed = |error: serde_json::Error| Denied::NotPossible(error.to_string());
         let mut details = Details::new();
         for (name, part) in [
@@ -278,6 +318,7 @@ impl Guard for Watchman {
             ("audit_folder".to_owned(), json!(self.settings.audit_folder)),
             ("audit_failing".to_owned(), json!(self.log.failing().map(|error| error.to_string()))),
             ("journal_lines_dropped".to_owned(), json!(self.journal().dropped())),
+            ("evidence_lost".to_owned(), json!(self.exhibits.as_ref().map(Exhibits::lost))),
             ("public_keys".to_owned(), json!(self.keys.public().to_jwk_set().ok())),
         ])
     }
@@ -307,7 +348,11 @@ impl Guard for Watchman {
 
     async fn release(&self, check_id: &str, note: &str, client: &Client) -> Result<Vec<u8>, Denied> {
         let refused = |error: &dyn std::fmt::Display| Denied::NotPossible(error.to_string());
-        let answered = self.find(check_id)?;
+        let mode = self.face.mode();
+        let answered = self.find(check_id).await?;
+        if (mode, answered.decided.mode) != (Mode::Enforce, record::Mode::Enforce) {
+            return Err(refused(&"nothing is signed in mode shadow, nor for what it vetoed"));
+        }
         let digests = answered.received.digests.ok_or_else(|| refused(&"that check had no whole triple"))?;
         let reason = answered.decided.reason.ok_or_else(|| refused(&"that check was not vetoed"))?;
         let who = match client.uid {
@@ -316,7 +361,7 @@ impl Guard for Watchman {
         };
         let released = release(digests, reason, who, note.to_owned()).map_err(|error| refused(&error))?;
         let open =
-            Open { check_id: answered.received.check_id, mode: self.face.mode(), received: answered.received.clone() };
+            Open { check_id: answered.received.check_id, mode, received: answered.received.clone(), glimpse: None };
         let (token, permit) =
             self.sign((&released).into(), &open, &answered.decided.guard).map_err(|failure| refused(&failure))?;
         let event = Event::Released(record::Released {
@@ -339,8 +384,11 @@ impl Guard for Watchman {
 impl Watchman {
     /// Reads constitution and calibration again and has the worker swap them in.
     async fn swap_in(&self) -> Result<GuardIdentity, String> {
+        // A disk that hangs must hold up the reload alone.
+        let settings = self.settings.clone();
+        let loaded = tokio::task::spawn_blocking(move || crate::load::rules(&settings)).await;
         let Loaded { constitution, calibration, calibration_digest } =
-            crate::load::rules(&self.settings).map_err(|error| format!("{error:#}"))?;
+            loaded.map_err(|error| error.to_string())?.map_err(|error| format!("{error:#}"))?;
         let (reply, swapped) = oneshot::channel();
         let swap = Swap { constitution, calibration, calibration_digest, reply };
         self.queue.swap(swap).ok_or("a reload is under way")?;

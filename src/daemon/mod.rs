@@ -1,6 +1,7 @@
 //! The daemon: wiring only. Reads the configuration, opens what is written to, takes the name on the bus, has the
 //! worker load and warm up, and says READY only after a first inference has gone through.
 
+mod exhibits;
 mod guard;
 mod worker;
 
@@ -28,6 +29,7 @@ use crate::load::{self, Loaded};
 use crate::permit::Moment;
 use crate::permit::keys::{Keys, system_random};
 
+use exhibits::Exhibits;
 use guard::Watchman;
 use worker::Queue;
 
@@ -73,7 +75,10 @@ pub fn run(config: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(serve(config)) {
+    let served = runtime.block_on(serve(config));
+    // An inference that hangs must not keep a daemon that is done from ending.
+    runtime.shutdown_background();
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(ending) => {
             tracing::error!(error = %ending, "steadfastd ends");
@@ -108,16 +113,30 @@ async fn serve(config: &Path) -> Result<(), Ending> {
     tracing::info!(mode = %settings.mode, "ready");
 
     let ending = wait(&watchman, &bus, worker, &readiness).await;
-    told(readiness.stopping())?;
+    if let Err(error) = readiness.stopping() {
+        tracing::warn!(%error, "systemd cannot be told of the stop");
+    }
     face.change(|shown| shown.state = State::Stopping);
+    bus.drain(DRAIN_WITHIN).await;
     queue.stop();
-    drain(&queue).await;
     bus.leave().await;
     let why = ending.as_ref().err().map_or_else(|| "asked to stop".to_owned(), ToString::to_string);
-    if let Some(watchman) = Arc::into_inner(watchman) {
-        watchman.close(&why);
-    }
+    close(watchman, &why).await;
     ending
+}
+
+/// Closes the log once nobody else holds the guard; the bus lets go of it a moment after it was left.
+async fn close(watchman: Arc<Watchman>, why: &str) {
+    let mut shared = watchman;
+    let end = boot_clock() + DRAIN_WITHIN;
+    loop {
+        shared = match Arc::try_unwrap(shared) {
+            Ok(watchman) => return watchman.close(why),
+            Err(shared) if boot_clock() < end => shared,
+            Err(_) => return tracing::error!("checks are still under way, so the log's end is not written"),
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Waits until there is a reason to end; reloads on SIGHUP meanwhile.
@@ -161,14 +180,6 @@ async fn reload(watchman: &Watchman, readiness: &Readiness) -> Result<(), Ending
     told(readiness.ready(&status))
 }
 
-/// Lets answers under way leave.
-async fn drain(queue: &Queue) {
-    let end = boot_clock() + DRAIN_WITHIN;
-    while queue.waiting() > 0 && boot_clock() < end {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// Opens everything that is written to.
 fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<Watchman> {
     let now = Moment::now().context("the clocks cannot be read")?;
@@ -185,7 +196,11 @@ fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<
         tracing::warn!(checks, "the last run ended with checks it had received and not decided");
     }
     let journal = Journal::start("steadfastd")?;
-    Ok(Watchman::new(settings.clone(), face.clone(), Arc::clone(queue), log, journal, keys))
+    let exhibits = (settings.evidence_bytes_max > 0)
+        .then(|| Exhibits::open(&settings.audit_folder.join("evidence"), settings.evidence_bytes_max))
+        .transpose()
+        .context("the evidence cannot be opened")?;
+    Ok(Watchman::new(settings.clone(), face.clone(), Arc::clone(queue), log, journal, keys, exhibits))
 }
 
 fn admission(settings: &Settings) -> Limits {
@@ -255,6 +270,9 @@ impl Watchman {
         let left = journal.stop(DRAIN_WITHIN);
         if left != Some(0) {
             tracing::warn!(?left, "journald did not take every note");
+        }
+        if self.exhibits.is_some_and(|exhibits| !exhibits.close(DRAIN_WITHIN)) {
+            tracing::warn!("the last evidence was not written in time");
         }
     }
 

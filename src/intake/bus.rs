@@ -13,10 +13,10 @@ use zbus::Connection;
 use zbus::connection::Builder;
 use zbus::fdo::{DBusProxy, RequestNameFlags};
 
-use super::desk::Desk;
+use super::desk::{Desk, Underway};
 use super::limits::Limits;
 use super::object::{Checks, Operations};
-use super::{Face, Guard, Shown};
+use super::{Face, Guard, Shown, boot_clock};
 
 /// The well-known name.
 pub const NAME: &str = "org.steadfast.Guard1";
@@ -69,6 +69,7 @@ pub enum Lost {
 pub struct Bus {
     connection: Connection,
     lost: watch::Receiver<Option<Lost>>,
+    underway: Underway,
 }
 
 impl Bus {
@@ -87,7 +88,8 @@ impl Bus {
             Some(address) => Builder::address(address)?,
             None => Builder::system()?,
         };
-        let desk = Arc::new(Desk::new(guard, face.clone(), limits));
+        let underway = Underway::default();
+        let desk = Arc::new(Desk::new(guard, face.clone(), limits, underway.clone()));
         // The object comes before the name: a call that starts us by activation must find it.
         let connection = builder
             .method_timeout(BUS_REPLY)
@@ -99,7 +101,7 @@ impl Bus {
         // Neither queueing nor replaceable: there is one guard, and nobody takes its place while it lives.
         connection.request_name_with_flags(NAME, RequestNameFlags::DoNotQueue.into()).await?;
         tokio::spawn(announce::<G>(connection.clone(), face.watch()));
-        Ok(Self { connection, lost })
+        Ok(Self { connection, lost, underway })
     }
 
     /// Waits until the name or the bus is lost.
@@ -109,7 +111,19 @@ impl Bus {
         lost.wait_for(Option::is_some).await.ok().and_then(|lost| *lost).unwrap_or(Lost::Bus)
     }
 
-    /// Gives the name back and leaves the bus. Answer what is waiting first: replies after this go nowhere.
+    /// Waits until the checks under way are answered, at most this long. Show a state that judges nothing first: new
+    /// calls are then answered at once.
+    pub async fn drain(&self, within: Duration) {
+        let end = boot_clock() + within;
+        let mut quiet = 0;
+        // A reply is written a moment after its call is done with, so once quiet is not enough.
+        while quiet < 3 && boot_clock() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            quiet = if self.underway.count() == 0 { quiet + 1 } else { 0 };
+        }
+    }
+
+    /// Gives the name back and leaves the bus. [`Bus::drain`] first: replies after this go nowhere.
     pub async fn leave(self) {
         let goodbye = async {
             let _ = self.connection.release_name(NAME).await;

@@ -12,6 +12,9 @@ use super::bus::{NAME, PATH};
 /// Time past the deadline after which silence is taken for a veto.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long the bus and the guard may take to answer anything but a check.
+const REPLY: Duration = Duration::from_secs(5);
+
 /// What `Check` answers.
 #[derive(Debug, Clone)]
 pub struct Reply {
@@ -53,10 +56,11 @@ impl Client {
     /// # Errors
     /// When the bus does not answer.
     pub async fn connect(address: Option<&str>) -> Result<Self, Silence> {
-        let connection = match address {
-            Some(address) => zbus::connection::Builder::address(address)?.build().await?,
-            None => zbus::Connection::system().await?,
+        let builder = match address {
+            Some(address) => zbus::connection::Builder::address(address)?,
+            None => zbus::connection::Builder::system()?,
         };
+        let connection = soon(builder.build()).await??;
         Ok(Self { connection })
     }
 
@@ -104,7 +108,7 @@ impl Client {
     /// # Errors
     /// When there is no answer.
     pub async fn status(&self) -> Result<serde_json::Map<String, serde_json::Value>, Silence> {
-        let message = self.call("Status", &()).await?;
+        let message = soon(self.call("Status", &())).await??;
         Ok(plain(message.body().deserialize::<HashMap<String, OwnedValue>>()?))
     }
 
@@ -113,7 +117,7 @@ impl Client {
     /// # Errors
     /// When there is no answer, or nothing is recorded under that name.
     pub async fn explain(&self, check_id: &str) -> Result<serde_json::Map<String, serde_json::Value>, Silence> {
-        let message = self.call("Explain", &(check_id,)).await?;
+        let message = soon(self.call("Explain", &(check_id,))).await??;
         Ok(plain(message.body().deserialize::<HashMap<String, OwnedValue>>()?))
     }
 
@@ -138,6 +142,11 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// A call without a deadline of its own would wait for a stopped guard for ever.
+async fn soon<T>(answer: impl Future<Output = T>) -> Result<T, Silence> {
+    tokio::time::timeout(REPLY, answer).await.map_err(|_| Silence::Timeout(REPLY))
 }
 
 /// What `watch` hears.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,7 +31,33 @@ pub(super) struct Desk<G> {
     admission: Mutex<Admission<Option<u32>>>,
     clients: Mutex<HashMap<String, Arc<OnceCell<Client>>>>,
     in_flight: Mutex<InFlight>,
+    underway: Underway,
     pub(super) counts: Counts,
+}
+
+/// Calls being answered and checks being recorded, those among them whose client has gone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Underway(Arc<AtomicUsize>);
+
+impl Underway {
+    fn one_more(&self) -> Errand {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Errand(self.clone())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One of those; ends with this value.
+#[derive(Debug)]
+struct Errand(Underway);
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +91,7 @@ pub(super) struct Parts<'a> {
 pub(super) type Reply = (String, String, f64, Vec<u8>, HashMap<String, Value<'static>>);
 
 impl<G: Guard> Desk<G> {
-    pub(super) fn new(guard: Arc<G>, face: Face, limits: Limits) -> Self {
+    pub(super) fn new(guard: Arc<G>, face: Face, limits: Limits, underway: Underway) -> Self {
         Self {
             guard,
             face,
@@ -73,6 +99,7 @@ impl<G: Guard> Desk<G> {
             limits,
             clients: Mutex::default(),
             in_flight: Mutex::default(),
+            underway,
             counts: Counts::default(),
         }
     }
@@ -87,6 +114,7 @@ impl<G: Guard> Desk<G> {
     ) -> fdo::Result<Reply> {
         let received = boot_clock();
         let _in_flight = self.enter(&parts.image)?;
+        let _errand = self.underway.one_more();
         let client = self.client(connection, header).await;
         let (asked, place, misuse) = match self.take_in(&client, received, parts) {
             Ok((request, place)) => (Ok(request), Some(place), None),
@@ -148,9 +176,10 @@ impl<G: Guard> Desk<G> {
     async fn ask(self: &Arc<Self>, call: Call, place: Option<Place<G>>, deadline: Duration) -> fdo::Result<Answer> {
         let guard = Arc::clone(&self.guard);
         let (send, answer) = oneshot::channel();
+        let errand = self.underway.one_more();
         tokio::spawn(async move {
             let answer = guard.check(call).await;
-            drop(place);
+            drop((place, errand));
             let _ = send.send(answer);
         });
         let left = (deadline + LATE).saturating_sub(boot_clock());

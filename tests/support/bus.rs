@@ -36,6 +36,7 @@ impl PrivateBus {
   <listen>unix:path={}</listen>
   <auth>EXTERNAL</auth>
   <policy context="default">
+    <allow user="*"/>
     <allow send_destination="*" eavesdrop="false"/>
     <allow receive_sender="*"/>
     <allow own="*"/>
