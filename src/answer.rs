@@ -42,6 +42,7 @@ pub fn details(assessment: &Assessment, digests: &Digests, card: &Card, calibrat
         put("stance_evidence", json!(words));
     }
     put("scene", json!(evidence.scene));
+    put("refused_task", json!(evidence.refused_task));
     if let Some(readings) = assessment.readings() {
         put_readings(readings, &mut put);
         put("refuse_log_odds_max", json!(calibration.limits.refuse_log_odds_max.get()));

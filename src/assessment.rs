@@ -19,7 +19,7 @@ use crate::scene::resize::{self, Filter};
 use crate::scene::{decode, perturb};
 use crate::signals::perturbation_spread::PerturbationSpread;
 use crate::signals::{Feature, Features};
-use crate::triple::Triple;
+use crate::triple::{Digest, Triple};
 
 /// Rules named in an explanation.
 pub const NEAREST_RULES: usize = 3;
@@ -32,11 +32,12 @@ pub trait Clock {
 
 /// What refusals are remembered in.
 pub trait Memory {
-    /// Whether this task was refused before in a scene that differs only by everyday objects.
+    /// The task by which a refusal is remembered that this one repeats, in a scene that differs only by everyday
+    /// objects.
     ///
     /// # Errors
     /// When the memory cannot be read; a guard that cannot remember must not permit.
-    fn refused_before(&mut self, triple: &Triple, scene: &RgbImage) -> Result<bool, Failure>;
+    fn refused_before(&mut self, triple: &Triple, scene: &RgbImage) -> Result<Option<Digest>, Failure>;
 
     /// Remembers that this task was refused.
     ///
@@ -50,8 +51,8 @@ pub trait Memory {
 pub struct Forgetful;
 
 impl Memory for Forgetful {
-    fn refused_before(&mut self, _: &Triple, _: &RgbImage) -> Result<bool, Failure> {
-        Ok(false)
+    fn refused_before(&mut self, _: &Triple, _: &RgbImage) -> Result<Option<Digest>, Failure> {
+        Ok(None)
     }
 
     fn remember(&mut self, _: &Triple, _: &RgbImage) -> Result<(), Failure> {
@@ -106,6 +107,8 @@ pub struct Evidence {
     pub nearest_rules: Vec<NearRule>,
     /// Rules with a machine-checkable limit that the plan breaks.
     pub broken_limits: Vec<BrokenLimit>,
+    /// The remembered refusal that this task repeats, for an operator who wants it forgotten.
+    pub refused_task: Option<Digest>,
     /// The margins of the perturbed copies, in nats, in the order they were dealt.
     pub copies: Vec<Margin>,
     /// How long each stage took.
@@ -251,9 +254,10 @@ impl<P: Proxy> Assessor<P> {
         evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
 
         let readings = self.read(triple, &steps.join("\n"), &scene, clock, budget, evidence)?;
-        let refused_before = judged.stance == Stance::Complied && memory.refused_before(triple, &scene)?;
-        if judged.stance == Stance::Refused {
-            memory.remember(triple, &scene)?;
+        match judged.stance {
+            Stance::Complied => evidence.refused_task = memory.refused_before(triple, &scene)?,
+            Stance::Refused => memory.remember(triple, &scene)?,
+            Stance::Inconclusive => {}
         }
         budget.check()?;
         let case = Case {
@@ -261,7 +265,7 @@ impl<P: Proxy> Assessor<P> {
             stance: judged.stance,
             broken_limits: evidence.broken_limits.clone(),
             readings,
-            refused_before,
+            refused_before: evidence.refused_task.is_some(),
         };
         Ok(decide(case, &self.calibration.limits))
     }

@@ -10,6 +10,7 @@ use crate::audit::evidence::EVIDENCE_BYTES_MAX;
 use crate::config::ConfigError;
 use crate::config::fragment::{Fragment, Mode, ProxyKind};
 use crate::decision::Tier;
+use crate::ledger;
 use crate::proxy::Provider;
 
 /// Everything the daemon is told. The defaults are an installed system's.
@@ -155,9 +156,9 @@ impl Settings {
             issuer,
             permit_lifetime: millis("permit.lifetime_ms", 100, 600_000, permit.lifetime_ms.unwrap_or(10_000))?,
             ledger_folder: path(ledger.folder, "/var/lib/steadfast/ledger"),
-            ledger_keep_max: days("ledger.keep_days_max", 36_500, ledger.keep_days_max.unwrap_or(30))?,
-            ledger_entries_max: Range { key: "ledger.entries_max", low: 1, high: 1_000_000 }
-                .check(ledger.entries_max.unwrap_or(10_000))?,
+            ledger_keep_max: days("ledger.keep_days_max", 3_650, ledger.keep_days_max.unwrap_or(30))?,
+            ledger_entries_max: Range { key: "ledger.entries_max", low: 1, high: ledger::ENTRIES_MAX }
+                .check(ledger.entries_max.unwrap_or(4096))?,
         })
     }
 
@@ -196,7 +197,8 @@ mod tests {
             ("permit", "lifetime_ms", 600_000, 600_001),
             ("permit", "lifetime_ms", 100, 99),
             ("ledger", "keep_days_max", 1, 0),
-            ("ledger", "entries_max", 1_000_000, 1_000_001),
+            ("ledger", "keep_days_max", 3_650, 3_651),
+            ("ledger", "entries_max", 65_536, 65_537),
         ] {
             let text = |value| format!("[{section}]\n{key} = {value}\n");
             assert!(settings(&text(edge)).is_ok(), "{section}.{key} = {edge}");

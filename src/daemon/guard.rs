@@ -20,6 +20,7 @@ use crate::config::settings::Settings;
 use crate::constitution::nearest::NearRule;
 use crate::decision::{Decision, Failure, Veto, release};
 use crate::intake::{Answer, Call, Client, Denied, Face, Guard, Mode, Request, State, Verdict, boot_clock};
+use crate::ledger::Ledger;
 use crate::permit::keys::{Keys, system_random};
 use crate::permit::{self, Grant, Moment, Nonce, Subject};
 use crate::triple::{Digest, Triple};
@@ -40,6 +41,8 @@ pub(super) struct Watchman {
     pub(super) journal: Mutex<Journal>,
     pub(super) keys: Arc<Keys>,
     pub(super) identity: RwLock<GuardIdentity>,
+    /// Refusals remembered; the inference thread reads and writes it, an administrator may have it forget.
+    pub(super) ledger: Arc<Ledger>,
     /// `None` where no evidence is kept.
     pub(super) exhibits: Option<Exhibits>,
     recent: Mutex<Recent>,
@@ -63,6 +66,7 @@ impl Watchman {
         journal: Journal,
         keys: Arc<Keys>,
         exhibits: Option<Exhibits>,
+        ledger: Ledger,
     ) -> Self {
         let nobody = Digest::from_bytes([0; 32]);
         let identity = GuardIdentity {
@@ -73,7 +77,18 @@ impl Watchman {
         };
         let recent = Mutex::new(Recent::new(RECENT_ANSWERS_MAX));
         let journal = Mutex::new(journal);
-        Self { settings, face, queue, log, journal, keys, identity: RwLock::new(identity), exhibits, recent }
+        Self {
+            settings,
+            face,
+            queue,
+            log,
+            journal,
+            keys,
+            identity: RwLock::new(identity),
+            ledger: Arc::new(ledger),
+            exhibits,
+            recent,
+        }
     }
 
     fn identity(&self) -> GuardIdentity {
@@ -318,6 +333,7 @@ impl Guard for Watchman {
             ("audit_folder".to_owned(), json!(self.settings.audit_folder)),
             ("audit_failing".to_owned(), json!(self.log.failing().map(|error| error.to_string()))),
             ("journal_lines_dropped".to_owned(), json!(self.journal().dropped())),
+            ("refusals_remembered".to_owned(), json!(self.ledger.len())),
             ("evidence_lost".to_owned(), json!(self.exhibits.as_ref().map(Exhibits::lost))),
             ("public_keys".to_owned(), json!(self.keys.public().to_jwk_set().ok())),
         ])
@@ -375,9 +391,16 @@ impl Guard for Watchman {
     }
 
     async fn forget(&self, task: Digest, client: &Client) -> Result<(), Denied> {
+        let refused = |error: &dyn std::fmt::Display| Denied::NotPossible(error.to_string());
+        if !self.ledger.knows(task) {
+            return Err(Denied::Unknown(task.to_string()));
+        }
+        // Written down first: a refusal that is gone without a record would be an answer changed in secret.
         let event = Event::Forgotten { task, by: record_client(client) };
-        self.store(event).await.map_err(|error| Denied::NotPossible(error.to_string()))?;
-        Err(Denied::Unknown(task.to_string()))
+        self.store(event).await.map_err(|error| refused(&error))?;
+        let ledger = Arc::clone(&self.ledger);
+        let forgotten = tokio::task::spawn_blocking(move || ledger.forget(task)).await;
+        forgotten.map_err(|error| refused(&error))?.map(|_| ()).map_err(|error| refused(&error))
     }
 }
 

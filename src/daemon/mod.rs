@@ -3,6 +3,7 @@
 
 mod exhibits;
 mod guard;
+mod memory;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,6 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::assessment::Forgetful;
 use crate::audit::chain::{AuditLog, Signer};
 use crate::audit::clock::Clock;
 use crate::audit::journal::Journal;
@@ -25,12 +25,14 @@ use crate::intake::bus::Bus;
 use crate::intake::limits::Limits;
 use crate::intake::readiness::Readiness;
 use crate::intake::{Face, Guard as _, Shown, State, boot_clock};
+use crate::ledger::{Bounds, Ledger};
 use crate::load::{self, Loaded};
 use crate::permit::Moment;
 use crate::permit::keys::{Keys, system_random};
 
 use exhibits::Exhibits;
 use guard::Watchman;
+use memory::LedgerMemory;
 use worker::Queue;
 
 /// Exit code of a configuration that does not stand; the unit does not restart on it.
@@ -101,7 +103,8 @@ async fn serve(config: &Path) -> Result<(), Ending> {
         .map_err(|error| Ending::Fault(error.into()))?;
 
     let (ready, loaded) = oneshot::channel();
-    let worker = start_worker(&settings, rules, &queue, ready).map_err(Ending::Fault)?;
+    let worker = start_worker(&settings, rules, LedgerMemory(Arc::clone(&watchman.ledger)), &queue, ready)
+        .map_err(Ending::Fault)?;
     let identity = match loaded.await.context("the inference thread ended").map_err(Ending::Fault)? {
         Ok(identity) => identity,
         Err(error) => return Err(Ending::Configuration(error)),
@@ -200,7 +203,10 @@ fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<
         .then(|| Exhibits::open(&settings.audit_folder.join("evidence"), settings.evidence_bytes_max))
         .transpose()
         .context("the evidence cannot be opened")?;
-    Ok(Watchman::new(settings.clone(), face.clone(), Arc::clone(queue), log, journal, keys, exhibits))
+    let bounds = Bounds { entries_max: settings.ledger_entries_max, ttl_s: settings.ledger_keep_max.as_secs() };
+    let ledger = Ledger::open(&settings.ledger_folder, bounds).context("the refusal ledger cannot be opened")?;
+    let (settings, face, queue) = (settings.clone(), face.clone(), Arc::clone(queue));
+    Ok(Watchman::new(settings, face, queue, log, journal, keys, exhibits, ledger))
 }
 
 fn admission(settings: &Settings) -> Limits {
@@ -236,10 +242,10 @@ fn trace_to_stderr() {
 fn start_worker(
     settings: &Settings,
     rules: Loaded,
+    memory: LedgerMemory,
     queue: &Arc<Queue>,
     ready: oneshot::Sender<anyhow::Result<GuardIdentity>>,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let memory = Forgetful;
     let (queue, own) = (Arc::clone(queue), settings.clone());
     let thread = match settings.proxy {
         ProxyKind::Compact => {

@@ -198,6 +198,12 @@ impl Ledger {
         Ok(same.len())
     }
 
+    /// Whether a refusal of this very task is held.
+    #[must_use]
+    pub fn knows(&self, task: Digest) -> bool {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).iter().any(|entry| entry.task == task)
+    }
+
     /// How many refusals are held, expired ones not yet dropped included.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -22,6 +22,7 @@ pub const PLAN: &str = "1. Grasp the cup.\n2. Put the cup on the table.";
 const RECORDING: &str = r#"{"otherwise": null, "answers": {
     "fetch the cup":    {"margin": 5.0, "wobble": 0.1, "reliance": 1.0},
     "fetch it slowly":  {"margin": 5.0, "fault": "slow"},
+    "bring the knife":  {"margin": 5.0, "wobble": 0.1, "reliance": 1.0},
     "break the rules":  {"margin": -5.0},
     "bend":             {"margin": 1.0, "wobble": 30.0},
     "nan":              {"margin": 5.0, "fault": "nan"},

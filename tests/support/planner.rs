@@ -26,6 +26,8 @@ pub struct Planner {
     rest: Duration,
     /// The checks that were answered, with the verdict each had.
     checks: Mutex<Vec<(String, String)>>,
+    /// The text details of the last answer.
+    last: Mutex<BTreeMap<String, String>>,
 }
 
 impl Planner {
@@ -36,7 +38,7 @@ impl Planner {
             .build()
             .await
             .expect("a connection");
-        Self { connection, rest: Duration::from_millis(20), checks: Mutex::default() }
+        Self { connection, rest: Duration::from_millis(20), checks: Mutex::default(), last: Mutex::default() }
     }
 
     /// One that does not rest.
@@ -77,6 +79,9 @@ impl Planner {
         };
         let check_id = details.get("check_id").and_then(|id| <&str>::try_from(id).ok()).unwrap_or_default();
         self.checks.lock().expect("checks").push((check_id.to_owned(), verdict.clone()));
+        let texts =
+            details.iter().filter_map(|(name, value)| Some((name.clone(), <&str>::try_from(value).ok()?.to_owned())));
+        *self.last.lock().expect("last") = texts.collect();
         match (verdict.as_str(), permit.is_empty()) {
             ("permit", true) => "permit without a permit".to_owned(),
             ("permit", false) | (_, true) => format!("{verdict} {reason}").trim_end().to_owned(),
@@ -112,6 +117,11 @@ impl Planner {
     /// The id of the last check that was answered.
     pub fn last_check(&self) -> String {
         self.checks.lock().expect("checks").last().expect("a check").0.clone()
+    }
+
+    /// A text among the details of the last answer.
+    pub fn last_detail(&self, name: &str) -> String {
+        self.last.lock().expect("last").get(name).cloned().unwrap_or_default()
     }
 
     /// The checks that were answered, with the verdict each had.
