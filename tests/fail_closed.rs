@@ -1,6 +1,8 @@
 //! One row per fault: how it is injected into the real daemon, what must come of it, and what did. No fault may end in
 //! a permit, and none may end the daemon but those after which it must end. The table is printed at the end.
 #![cfg(all(feature = "bus", feature = "__replay"))]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the table is what this test is for, and actors speak by their output")]
 
 #[path = "support/bus.rs"]
 mod bus;

@@ -48,6 +48,16 @@ pub(super) struct Watchman {
     recent: Mutex<Recent>,
 }
 
+/// What the guard writes to.
+pub(super) struct Stores {
+    pub(super) log: AuditLog,
+    pub(super) journal: Journal,
+    pub(super) keys: Arc<Keys>,
+    pub(super) ledger: Ledger,
+    /// `None` where no evidence is kept.
+    pub(super) exhibits: Option<Exhibits>,
+}
+
 /// A check on its way, as far as its records need it.
 struct Open {
     check_id: CheckId,
@@ -58,16 +68,8 @@ struct Open {
 }
 
 impl Watchman {
-    pub(super) fn new(
-        settings: Settings,
-        face: Face,
-        queue: Arc<Queue>,
-        log: AuditLog,
-        journal: Journal,
-        keys: Arc<Keys>,
-        exhibits: Option<Exhibits>,
-        ledger: Ledger,
-    ) -> Self {
+    pub(super) fn new(settings: Settings, face: Face, queue: Arc<Queue>, stores: Stores) -> Self {
+        let Stores { log, journal, keys, ledger, exhibits } = stores;
         let nobody = Digest::from_bytes([0; 32]);
         let identity = GuardIdentity {
             proxy: nobody,

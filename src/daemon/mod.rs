@@ -31,7 +31,7 @@ use crate::permit::Moment;
 use crate::permit::keys::{Keys, system_random};
 
 use exhibits::Exhibits;
-use guard::Watchman;
+use guard::{Stores, Watchman};
 use memory::LedgerMemory;
 use worker::Queue;
 
@@ -205,8 +205,8 @@ fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<
         .context("the evidence cannot be opened")?;
     let bounds = Bounds { entries_max: settings.ledger_entries_max, ttl_s: settings.ledger_keep_max.as_secs() };
     let ledger = Ledger::open(&settings.ledger_folder, bounds).context("the refusal ledger cannot be opened")?;
-    let (settings, face, queue) = (settings.clone(), face.clone(), Arc::clone(queue));
-    Ok(Watchman::new(settings, face, queue, log, journal, keys, exhibits, ledger))
+    let stores = Stores { log, journal, keys, ledger, exhibits };
+    Ok(Watchman::new(settings.clone(), face.clone(), Arc::clone(queue), stores))
 }
 
 fn admission(settings: &Settings) -> Limits {
