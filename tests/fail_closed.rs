@@ -101,7 +101,7 @@ fn no_fault_ends_in_a_permit() {
         },
         |table| {
             let bus = PrivateBus::start();
-            engines(table, &bus);
+            in_a_runtime(engines(table, &bus));
             in_a_runtime(damaged_logs(table, &bus));
             in_a_runtime(disks_and_journals(table, &bus));
         },
@@ -749,7 +749,7 @@ fn broken_starts(table: &mut Table, bus: &PrivateBus) {
 }
 
 /// The real proxy's files and library, one of them wrong.
-fn engines(table: &mut Table, bus: &PrivateBus) {
+async fn engines(table: &mut Table, bus: &PrivateBus) {
     let models = brought("STEADFAST_MODELS", "build/models/compact");
     let library = brought("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1");
     let (Some(models), Some(library)) = (models, library) else {
@@ -832,10 +832,33 @@ fn engines(table: &mut Table, bus: &PrivateBus) {
     row("verdict head missing", "verdict_head.json removed", "verdict head");
     replace("verdict_head.json", Some(head(&"0".repeat(64), "0.0").as_bytes()));
     row("verdict head of another layout", "prompt_layout changed", "another prompt layout");
+    while_loading(table, bus, &home).await;
+    let mut row = |fault: &str, injected: &str, says: &str| {
+        table.row(fault, injected, &format!("exit 78: {says}"), ends(&home, says));
+    };
     restore("verdict_head.json");
     replace("tokenizer.json", Some(b"{}"));
     row("tokenizer broken", "tokenizer.json = {}", "tokenizer");
     restore("tokenizer.json");
+}
+
+/// What comes while the real proxy loads, which takes a second.
+async fn while_loading(table: &mut Table, bus: &PrivateBus, home: &Home) {
+    let planner = Planner::new(&bus.address).await;
+    let loading = async || {
+        let daemon = home.spawn();
+        while planner.property("State").await != "starting" {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        daemon
+    };
+    let mut daemon = loading().await;
+    table.row("a check while the models load", "Check in state starting", "veto not-ready", planner.good().await);
+    daemon.signal(Signal::HUP);
+    table.row("SIGHUP while the models load", "in state starting", "exit 78", daemon.wait());
+    let mut daemon = loading().await;
+    table.row("SIGTERM while the models load", "in state starting", "exit 0", daemon.stop());
+    table.row("the log after such starts", "steadfast log verify", "whole", home.verify());
 }
 
 // ---- records ----

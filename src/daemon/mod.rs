@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::audit::chain::{AuditLog, Signer};
@@ -92,7 +92,31 @@ pub fn run(config: &Path) -> ExitCode {
     }
 }
 
+/// What the daemon is told by signal. Listened for from the first moment: one that comes while the models load must
+/// not end the process as it would by default.
+struct Told {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+}
+
+impl Told {
+    fn listen() -> std::io::Result<Self> {
+        let (term, int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        Ok(Self { term, int, hup: signal(SignalKind::hangup())? })
+    }
+
+    /// Waits until the daemon is told to stop.
+    async fn to_stop(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
 async fn serve(config: &Path) -> Result<(), Ending> {
+    let mut told = Told::listen().map_err(|error| Ending::Fault(error.into()))?;
     let settings = Settings::read(config).map_err(|error| Ending::Configuration(error.into()))?;
     let rules = load::rules(&settings).map_err(Ending::Configuration)?;
     let face = Face::new(Shown::starting(settings.mode));
@@ -105,17 +129,17 @@ async fn serve(config: &Path) -> Result<(), Ending> {
     let (ready, loaded) = oneshot::channel();
     let worker = start_worker(&settings, rules, LedgerMemory(Arc::clone(&watchman.ledger)), &queue, ready)
         .map_err(Ending::Fault)?;
-    let identity = match loaded.await.context("the inference thread ended").map_err(Ending::Fault)? {
-        Ok(identity) => identity,
-        Err(error) => return Err(Ending::Configuration(error)),
-    };
-    watchman.started(identity).map_err(Ending::Fault)?;
     let readiness = Readiness::from_environment();
-    let told = |told: std::io::Result<()>| told.context("systemd cannot be told").map_err(Ending::Fault);
-    told(readiness.ready(&format!("judging in mode {}", settings.mode)))?;
-    tracing::info!(mode = %settings.mode, "ready");
-
-    let ending = wait(&watchman, &bus, worker, &readiness).await;
+    let started = tokio::select! {
+        loaded = loaded => Some(loaded.context("the inference thread ended")),
+        () = told.to_stop() => None,
+    };
+    let ending = match started {
+        Some(Ok(Ok(identity))) => judge(identity, &watchman, &bus, worker, &readiness, &mut told).await,
+        Some(Ok(Err(error))) => Err(Ending::Configuration(error)),
+        Some(Err(error)) => Err(Ending::Fault(error)),
+        None => Ok(()),
+    };
     if let Err(error) = readiness.stopping() {
         tracing::warn!(%error, "systemd cannot be told of the stop");
     }
@@ -142,26 +166,27 @@ async fn close(watchman: Arc<Watchman>, why: &str) {
     }
 }
 
-/// Waits until there is a reason to end; reloads on SIGHUP meanwhile.
-async fn wait(
+/// Judges until there is a reason to end; reloads on SIGHUP meanwhile.
+async fn judge(
+    identity: GuardIdentity,
     watchman: &Watchman,
     bus: &Bus,
     worker: tokio::task::JoinHandle<()>,
     readiness: &Readiness,
+    told: &mut Told,
 ) -> Result<(), Ending> {
-    let listen = |kind| signal(kind).map_err(|error| Ending::Fault(error.into()));
-    let (mut term, mut int, mut hup) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?, listen(SignalKind::hangup())?);
+    watchman.started(identity).map_err(Ending::Fault)?;
+    let mode = watchman.settings.mode;
+    readiness.ready(&format!("judging in mode {mode}")).context("systemd cannot be told").map_err(Ending::Fault)?;
+    tracing::info!(%mode, "ready");
     let mut worker = worker;
     let mut pings = std::pin::pin!(readiness.keep_alive(watchman.queue.heart().clone()));
     loop {
         tokio::select! {
             () = &mut pings => {}
-            _ = term.recv() => return Ok(()),
-            _ = int.recv() => return Ok(()),
-            _ = hup.recv() => {
-                reload(watchman, readiness).await?;
-            }
+            _ = told.term.recv() => return Ok(()),
+            _ = told.int.recv() => return Ok(()),
+            _ = told.hup.recv() => reload(watchman, readiness).await?,
             lost = bus.lost() => return Err(Ending::Fault(lost.into())),
             _ = &mut worker => return Err(Ending::Fault(anyhow::anyhow!("the inference thread ended"))),
         }
