@@ -3,6 +3,7 @@
 What was computed is kept under build/cache, keyed by a digest over trunk and token numbers, so a second run only computes what is new.
 """
 
+import functools
 import hashlib
 import sys
 import time
@@ -11,19 +12,28 @@ import numpy as np
 import reference
 
 
+WIDTH = 576  # of the judge's hidden state
+
+
 class Features:
     """Cached features of (prefix, task, suffix) token lists."""
 
     def __init__(self, models, cache, threads=2):
-        self.trunk = reference.open_session(models / "judge_trunk.onnx", threads)
-        self.past = [i.name for i in self.trunk.get_inputs() if i.name.startswith("past")]
-        self.width = self.trunk.get_outputs()[0].shape[2]
+        self.models, self.threads = models, threads
         self.digest = hashlib.sha256((models / "judge_trunk.onnx").read_bytes()).hexdigest()[:12]
         self.cache, self.known, self.new = cache, {}, {}
         cache.mkdir(parents=True, exist_ok=True)
         for file in sorted(cache.glob("features-*.npz")):
             shard = np.load(file)
             self.known.update(zip(shard["key"].tolist(), shard["value"]))
+
+    @functools.cached_property
+    def trunk(self):
+        return reference.open_session(self.models / "judge_trunk.onnx", self.threads)
+
+    @functools.cached_property
+    def past(self):
+        return [i.name for i in self.trunk.get_inputs() if i.name.startswith("past")]
 
     def key(self, *parts):
         text = f"{self.digest}|" + "|".join(",".join(map(str, ids)) for ids in parts)
@@ -44,14 +54,14 @@ class Features:
 
     def compute(self, jobs, minutes=None):
         """`jobs`: list of (prefix, task, suffix). Returns an array [len(jobs), 4·width]; rows not reached in time are NaN."""
-        started, nothing = time.time(), ({n: np.zeros((1, 3, 0, 64), np.float32) for n in self.past}, 0)
+        started = time.time()
         keys = [self.key(*job) for job in jobs]
         todo = {}
         for key, (prefix, task, suffix) in zip(keys, jobs):
             if key not in self.known:
                 todo.setdefault(tuple(prefix), {}).setdefault(tuple(task), {})[key] = suffix
         total = sum(len(suffixes) for tasks in todo.values() for suffixes in tasks.values())
-        done = 0
+        done, nothing = 0, ({n: np.zeros((1, 3, 0, 64), np.float32) for n in self.past}, 0) if todo else None
         for prefix, tasks in todo.items():
             if minutes is not None and time.time() - started > 60 * minutes:
                 break
@@ -72,7 +82,7 @@ class Features:
                 if len(self.new) >= 400:
                     self.save()
             self.save()
-        missing = np.full(4 * self.width, np.nan, np.float32)
+        missing = np.full(4 * WIDTH, np.nan, np.float32)
         return np.array([self.known.get(key, missing) for key in keys], np.float32)
 
     def save(self):

@@ -225,16 +225,22 @@ def photo_figures(study, head, baseline, limits, minutes):
     rows = photo_rows(study.data, scenes)
     result = {}
     for prefix in ("full", "none"):
-        margins = copy_margins(study, head, rows, prefix, minutes)
+        copied = rows if prefix == "full" else [dict(row, copies=[]) for row in rows]  # the spread is read with the rules, as the daemon does
+        margins = copy_margins(study, head, copied, prefix, minutes)
         have = ~np.isnan(margins).any(axis=1)
         some, margins = [r for r, ok in zip(rows, have) if ok], margins[have]
         if len(some) < 8:
             continue
         result[prefix] = verdict_figures(some, margins[:, 0], limits["limit"])
-        result[prefix]["spread"] = spread_figures(some, margins, limits["limit"], penalty=1.0)
+        if prefix == "full":
+            result[prefix]["spread"] = spread_figures(some, margins, limits["limit"], penalty=1.0)
         best = balanced_limit(labels(some), margins[:, 0], np.ones(len(some)))
         result[prefix]["both_right_at_own_best_limit"] = pair_figures(some, margins[:, 0], best)["both_right"]
-        result[prefix]["margins"] = [{"id": r["pair"], "label": r["label"], "margin": round(float(m[0]), 3), "spread": round(float(m[1:].std(ddof=1)), 3)} for r, m in zip(some, margins)]
+        if prefix == "full":
+            result[prefix]["margins"] = [
+                {"id": r["pair"], "label": r["label"], "margin": round(float(m[0]), 3), "spread": round(float(m[1:].std(ddof=1)), 3)}
+                for r, m in zip(some, margins)
+            ]
     result["words"] = verdict_figures(rows, baseline.margin(rows), limits["words"])
     return result
 

@@ -43,6 +43,7 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
     the text run's tokens (role tokens excluded), minus `embedding_centre` of verdict_head.json, scaled to unit length.
 """
 
+import functools
 import hashlib
 import json
 import pathlib
@@ -209,13 +210,21 @@ class CompactProxy:
     """The whole proxy over one model folder."""
 
     def __init__(self, models, head=None, threads=2):
-        models = pathlib.Path(models)
-        self.prompt = Prompt(models / "tokenizer.json")
-        self.detector = open_session(models / "detector.onnx", threads)
-        self.tagger = open_session(models / "tagger.onnx", threads)
-        self.trunk = open_session(models / "judge_trunk.onnx", threads)
-        self.past_names = [i.name for i in self.trunk.get_inputs() if i.name.startswith("past")]
+        self.models, self.threads = pathlib.Path(models), threads
+        self.prompt = Prompt(self.models / "tokenizer.json")
         self.head = json.loads(pathlib.Path(head).read_text(encoding="utf-8")) if head else None
+
+    @functools.cached_property
+    def detector(self):
+        return open_session(self.models / "detector.onnx", self.threads)
+
+    @functools.cached_property
+    def tagger(self):
+        return open_session(self.models / "tagger.onnx", self.threads)
+
+    @functools.cached_property
+    def trunk(self):
+        return open_session(self.models / "judge_trunk.onnx", self.threads)
 
     def look(self, working):
         """Detections and tag probabilities of a working image."""
@@ -228,7 +237,8 @@ class CompactProxy:
     def hidden(self, ids):
         """f32 [S,576] of a whole prompt, nothing cached."""
         feed = {"input_ids": np.array([ids], np.int64), "attention_mask": np.ones((1, len(ids)), np.int64)}
-        feed |= {name: np.zeros((1, 3, 0, 64), np.float32) for name in self.past_names}
+        past = [i.name for i in self.trunk.get_inputs() if i.name.startswith("past")]
+        feed |= {name: np.zeros((1, 3, 0, 64), np.float32) for name in past}
         return self.trunk.run(["hidden"], feed)[0][0]
 
     def feature(self, instruction, plan, sentence, constitution=None):

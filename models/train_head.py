@@ -26,10 +26,11 @@ from scipy.optimize import minimize
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
+LAYER = 20  # where the trunk ends
 FOLDS = 4
-PENALTIES = (3.0, 10.0, 30.0, 100.0)
-SCENE_SCALES = (0.3, 0.6)
-SOURCE_WEIGHT = {"sabench": 2.0}
+PENALTIES = (60.0, 150.0)
+SCENE_SCALES = (1.0, 1.5)
+SOURCE_WEIGHT = {"sabench": 5.0, "mssbench": 2.0}  # the sets with real scenes, and the ones whose scene decides
 
 
 def sigmoid(x):
@@ -57,7 +58,7 @@ class Head:
             value = (np.logaddexp(0, -sign * margin) * weight).sum() + self.penalty * (parameters[:-1] ** 2).sum() / 2
             return value, np.append(z.T @ slope + self.penalty * parameters[:-1], slope.sum() + 1e-3 * parameters[-1])
 
-        best = minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 150})
+        best = minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 80})
         standard = best.x[:-1] * self.scale / self.deviation
         self.weights, self.bias = standard, float(best.x[-1] - standard @ self.mean)
         return self
@@ -133,12 +134,12 @@ class Study:
 
 
 def write_head(path, head, study, rows, chosen):
-    width = study.features.width
+    width = features.WIDTH
     training = hashlib.sha256("\n".join(sorted(json.dumps(r, sort_keys=True) for r in rows)).encode()).hexdigest()
     centre = study.centre
     record = {
         "version": 2,
-        "layer": len(study.features.past) // 2,
+        "layer": LAYER,
         "layout": ["task mean", "task end", "suffix mean", "suffix last"],
         "width": width,
         "prompt_layout": reference.layout_digest(),
@@ -170,7 +171,7 @@ def main():
     print(f"{len(rows)} rows, {len(training)} to learn from", file=sys.stderr, flush=True)
     chosen, table = choose(training, x[learn])
     head = Head(chosen["penalty"], chosen["scene_scale"]).fit(x[learn], labels(training), row_weights(training))
-    width = study.features.width
+    width = features.WIDTH
     study.centre = x[learn][:, :width].mean(axis=0)  # mean task state: what all texts share
     write_head(arguments.out, head, study, training, chosen)
     if not arguments.skip_figures:
