@@ -226,7 +226,7 @@ impl Answer {
     }
 }
 
-fn read_plan(plan: &str) -> anyhow::Result<String> {
+pub(super) fn read_plan(plan: &str) -> anyhow::Result<String> {
     let bytes = match plan.strip_prefix('@') {
         Some(path) => read_bounded(Path::new(path), PLAN_BYTES_MAX)?,
         None if plan == "-" => {
@@ -241,7 +241,7 @@ fn read_plan(plan: &str) -> anyhow::Result<String> {
 }
 
 /// Reads at most one byte past the limit: the triple refuses it by name then, and a huge file is never read whole.
-fn read_bounded(path: &Path, bytes_max: usize) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read_bounded(path: &Path, bytes_max: usize) -> anyhow::Result<Vec<u8>> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let mut bytes = Vec::new();
     file.take(u64::try_from(bytes_max)? + 1)

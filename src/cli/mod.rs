@@ -5,6 +5,7 @@
 mod check;
 mod live;
 mod model;
+mod permit;
 mod show;
 
 use std::io::IsTerminal as _;
@@ -87,6 +88,9 @@ enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(show::Config),
+    /// Look at a signed permit.
+    #[command(subcommand)]
+    Permit(permit::Permit),
     /// Bring, list or verify models.
     #[command(subcommand)]
     Model(model::Model),
@@ -154,6 +158,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Log(log) => log.run(&config, paper),
         Command::Constitution(constitution) => constitution.run(&config, paper),
         Command::Config(show) => show.run(&config, paper),
+        Command::Permit(permit) => permit.run(&config, paper),
         Command::Model(model) => model.run(paper),
     }
 }

@@ -180,10 +180,11 @@ async fn judge(
     readiness.ready(&format!("judging in mode {mode}")).context("systemd cannot be told").map_err(Ending::Fault)?;
     tracing::info!(%mode, "ready");
     let mut worker = worker;
-    let mut pings = std::pin::pin!(readiness.keep_alive(watchman.queue.heart().clone()));
+    // A task of its own: a reload that takes long must not stop the pings of a worker that is well.
+    let (line, heart) = (readiness.clone(), watchman.queue.heart().clone());
+    let _pings = tokio::spawn(async move { line.keep_alive(heart).await });
     loop {
         tokio::select! {
-            () = &mut pings => {}
             _ = told.term.recv() => return Ok(()),
             _ = told.int.recv() => return Ok(()),
             _ = told.hup.recv() => reload(watchman, readiness).await?,
@@ -251,7 +252,7 @@ fn chain_settings(settings: &Settings) -> crate::audit::chain::Settings {
     chain.policy = settings.audit_policy;
     chain.redact = settings.audit_redact;
     chain.retention.bytes_max = settings.audit_keep_bytes_max;
-    chain.retention.veto_age_max = Some(settings.audit_keep_max);
+    // Vetoes stay until their room is needed: a clock that jumps ahead must not take them.
     chain.retention.age_max = Some(settings.audit_keep_max);
     chain
 }
