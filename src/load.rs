@@ -1,11 +1,13 @@
 //! From validated settings to an assessor: what the daemon reads at its start and at a reload, and every tool beside it.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 
 use crate::assessment::Assessor;
 use crate::calibration::Calibration;
 use crate::config::settings::Settings;
-use crate::config::{open_trusted, read_trusted};
+use crate::config::{ConfigError, open_trusted, read_trusted, refuse_world_writable};
 use crate::constitution::Constitution;
 use crate::proxy::Proxy;
 use crate::proxy::compact::Compact;
@@ -54,12 +56,29 @@ pub fn engine(settings: &Settings) -> anyhow::Result<Engine> {
     })?)
 }
 
+/// The folder of models, once it and every file in it are beyond the reach of just anyone. Only the digests tie their
+/// content to the calibration, and those are taken when a file is read.
+///
+/// # Errors
+/// When the folder cannot be read, or anyone may write it or a file in it.
+pub fn models(settings: &Settings) -> Result<&Path, ConfigError> {
+    let folder = settings.models.as_path();
+    let failed = |source| ConfigError::Read { path: folder.to_owned(), source };
+    refuse_world_writable(folder, &std::fs::metadata(folder).map_err(failed)?)?;
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let metadata = std::fs::metadata(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        refuse_world_writable(&path, &metadata)?;
+    }
+    Ok(folder)
+}
+
 /// Loads the compact proxy as configured.
 ///
 /// # Errors
 /// When a model is missing or does not load.
 pub fn compact(settings: &Settings) -> anyhow::Result<Compact> {
-    Ok(Compact::load(&engine(settings)?, &settings.models)?)
+    Ok(Compact::load(&engine(settings)?, models(settings)?)?)
 }
 
 /// Binds proxy, constitution and calibration together.

@@ -125,17 +125,8 @@ impl Record {
     /// readings and reasons stay.
     pub fn redact(&mut self) {
         match &mut self.event {
-            Event::Received(received) => {
-                received.texts = None;
-                received.redacted = true;
-            }
-            Event::Decided(decided) => {
-                decided.scene = None;
-                if decided.reason.is_some_and(may_quote_the_input) {
-                    decided.detail = "redacted".to_owned();
-                }
-                decided.redacted = true;
-            }
+            Event::Received(received) => received.redact(),
+            Event::Decided(decided) => decided.redact(),
             Event::Started(_)
             | Event::Stopped { .. }
             | Event::CrashFound { .. }
@@ -150,6 +141,25 @@ impl Record {
             | Event::WritesFailed { .. }
             | Event::Checkpoint(_) => {}
         }
+    }
+}
+
+impl Received {
+    /// As [`Record::redact`].
+    pub fn redact(&mut self) {
+        self.texts = None;
+        self.redacted = true;
+    }
+}
+
+impl Decided {
+    /// As [`Record::redact`].
+    pub fn redact(&mut self) {
+        self.scene = None;
+        if self.reason.is_some_and(may_quote_the_input) {
+            self.detail = "redacted".to_owned();
+        }
+        self.redacted = true;
     }
 }
 

@@ -124,6 +124,12 @@ pub struct Limits {
     pub queue_checks_max: Option<usize>,
     /// Checks that one client may have waiting or running at once.
     pub client_checks_max: Option<usize>,
+    /// Checks that one client may ask for per second in the long run.
+    pub client_checks_per_second_max: Option<u32>,
+    /// Checks that one client may ask for at once after a pause.
+    pub client_checks_burst_max: Option<u32>,
+    /// Whether a check whose image has no stamp is vetoed.
+    pub image_stamp_required: Option<bool>,
     /// Oldest image accepted, in milliseconds, where the client stamps it.
     pub image_age_ms_max: Option<u64>,
 }
@@ -191,7 +197,8 @@ impl Fragment {
         over!(self.proxy, later.proxy, kind, models, onnxruntime, threads, providers, allow_fallback, tier);
         over!(self.bus, later.bus, address);
         over!(self.limits, later.limits, deadline_ms_default, deadline_ms_max, queue_checks_max, client_checks_max);
-        over!(self.limits, later.limits, image_age_ms_max);
+        over!(self.limits, later.limits, client_checks_per_second_max, client_checks_burst_max);
+        over!(self.limits, later.limits, image_age_ms_max, image_stamp_required);
         over!(self.audit, later.audit, folder, policy, redact, keep_bytes_max, keep_days_max, evidence_bytes_max);
         over!(self.permit, later.permit, keys, issuer, lifetime_ms);
         over!(self.ledger, later.ledger, folder, keep_days_max, entries_max);

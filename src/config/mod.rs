@@ -97,7 +97,11 @@ pub fn open_trusted(path: &Path) -> Result<File, ConfigError> {
     Ok(file)
 }
 
-fn refuse_world_writable(path: &Path, metadata: &Metadata) -> Result<(), ConfigError> {
+/// Refuses what everyone may write.
+///
+/// # Errors
+/// [`ConfigError::WorldWritable`].
+pub(crate) fn refuse_world_writable(path: &Path, metadata: &Metadata) -> Result<(), ConfigError> {
     if metadata.mode() & 0o002 != 0 {
         return Err(ConfigError::WorldWritable { path: path.to_owned() });
     }

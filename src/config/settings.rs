@@ -46,8 +46,14 @@ pub struct Settings {
     pub queue_checks_max: usize,
     /// Checks that one client may have waiting or running at once.
     pub client_checks_max: usize,
+    /// Checks that one client may ask for per second in the long run.
+    pub client_checks_per_second_max: u32,
+    /// Checks that one client may ask for at once after a pause.
+    pub client_checks_burst_max: u32,
     /// Oldest image accepted where the client stamps it.
     pub image_age_max: Duration,
+    /// Whether a check whose image has no stamp is vetoed.
+    pub image_stamp_required: bool,
     /// Where the audit log lies.
     pub audit_folder: PathBuf,
     /// What a stored record survives.
@@ -141,6 +147,11 @@ impl Settings {
             queue_checks_max: Range { key: "limits.queue_checks_max", low: 1, high: 1024 }.check(queue_checks_max)?,
             client_checks_max: Range { key: "limits.client_checks_max", low: 1, high: queue_checks_max }
                 .check(limits.client_checks_max.unwrap_or(4.min(queue_checks_max)))?,
+            client_checks_per_second_max: Range { key: "limits.client_checks_per_second_max", low: 1, high: 10_000 }
+                .check(limits.client_checks_per_second_max.unwrap_or(50))?,
+            client_checks_burst_max: Range { key: "limits.client_checks_burst_max", low: 1, high: 10_000 }
+                .check(limits.client_checks_burst_max.unwrap_or(25))?,
+            image_stamp_required: limits.image_stamp_required.unwrap_or(false),
             image_age_max: Duration::from_millis(
                 Range { key: "limits.image_age_ms_max", low: 1, high: 600_000 }
                     .check(limits.image_age_ms_max.unwrap_or(2_000))?,
@@ -190,6 +201,8 @@ mod tests {
             ("limits", "deadline_ms_default", 30_000, 30_001),
             ("limits", "queue_checks_max", 1024, 1025),
             ("limits", "client_checks_max", 16, 17),
+            ("limits", "client_checks_per_second_max", 10_000, 10_001),
+            ("limits", "client_checks_burst_max", 1, 0),
             ("limits", "image_age_ms_max", 600_000, 600_001),
             ("audit", "keep_bytes_max", 16 << 20, (16 << 20) - 1),
             ("audit", "keep_days_max", 36_500, 36_501),

@@ -196,7 +196,11 @@ impl Watchman {
             }
         }
         let note = permit.as_ref().map(|(_, note)| note.clone());
-        let decided = Decided::of(&decision, circumstances, note);
+        let mut decided = Decided::of(&decision, circumstances, note);
+        if self.settings.audit_redact {
+            // The journal and `Explain` keep no more than the log.
+            decided.redact();
+        }
         if let Err(error) = self.store(Event::Decided(Box::new(decided.clone()))).await {
             let failure = Failure::Audit(error.to_string());
             return unrecorded(&open, &failure);
@@ -260,7 +264,10 @@ impl Guard for Watchman {
         let mode = self.face.mode();
         let id = system_random::<16>().map(|bytes| *bytes);
         let check_id = CheckId::from_bytes(id.as_ref().copied().unwrap_or_default());
-        let received = describe(check_id, &client, asked.as_ref().ok());
+        let mut received = describe(check_id, &client, asked.as_ref().ok());
+        if self.settings.audit_redact {
+            received.redact();
+        }
         let open = Open { check_id, mode, received, glimpse: None };
         if let Err(error) = id {
             return unrecorded(&open, &Failure::Internal(format!("no name for the check: {error}")));

@@ -242,7 +242,10 @@ fn admission(settings: &Settings) -> Limits {
         checks_per_client_max: settings.client_checks_max,
         deadline_default: settings.deadline_default,
         deadline_max: settings.deadline_max,
+        checks_per_second_max: settings.client_checks_per_second_max,
+        checks_burst_max: settings.client_checks_burst_max,
         image_age_max: settings.image_age_max,
+        image_stamp_required: settings.image_stamp_required,
         ..Limits::default()
     }
 }
@@ -282,7 +285,7 @@ fn start_worker(
         ProxyKind::Recorded => worker::start(
             queue,
             memory,
-            move || load::assessor(crate::proxy::recorded::Recorded::load(&own.models)?, rules, &own),
+            move || load::assessor(crate::proxy::recorded::Recorded::load(load::models(&own)?)?, rules, &own),
             ready,
         ),
     }?;

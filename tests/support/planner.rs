@@ -89,6 +89,13 @@ impl Planner {
         }
     }
 
+    /// Calls a method and gives the whole reply as text, for looking a word up in it.
+    pub async fn told<B: serde::Serialize + DynamicType>(&self, member: &str, body: &B) -> String {
+        let message = self.connection.call_method(Some(NAME), PATH, Some(NAME), member, body).await;
+        let reply = message.expect("an answer").body().deserialize::<HashMap<String, OwnedValue>>();
+        format!("{:?}", reply.expect("a dictionary"))
+    }
+
     /// Calls a method of the administrators' interface: `done` or `error NAME`.
     pub async fn admin<B: serde::Serialize + DynamicType>(&self, member: &str, body: &B) -> String {
         let interface = format!("{NAME}.Admin");
