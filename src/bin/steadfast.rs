@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    steadfast::cli::run(steadfast::cli::Arguments::parse())
+    steadfast::cli::main()
 }

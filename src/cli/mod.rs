@@ -132,6 +132,12 @@ impl Paper {
     }
 }
 
+/// Reads the command line and runs it.
+#[must_use]
+pub fn main() -> ExitCode {
+    run(<Arguments as Parser>::parse())
+}
+
 /// Runs the command line and gives its exit code.
 #[must_use]
 pub fn run(arguments: Arguments) -> ExitCode {

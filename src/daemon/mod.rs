@@ -107,7 +107,7 @@ impl Told {
     }
 
     /// Waits until the daemon is told to stop.
-    async fn to_stop(&mut self) {
+    async fn until_stop(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
@@ -132,7 +132,7 @@ async fn serve(config: &Path) -> Result<(), Ending> {
     let readiness = Readiness::from_environment();
     let started = tokio::select! {
         loaded = loaded => Some(loaded.context("the inference thread ended")),
-        () = told.to_stop() => None,
+        () = told.until_stop() => None,
     };
     let ending = match started {
         Some(Ok(Ok(identity))) => judge(identity, &watchman, &bus, worker, &readiness, &mut told).await,
