@@ -198,6 +198,25 @@ fn qwen3_equals_the_reference_with_and_without_deepstack() {
 }
 
 #[test]
+fn qwen25_and_llava_equal_the_reference() {
+    let Some(engine) = engine() else { return };
+    for name in ["tiny-qwen25vl", "tiny-llava"] {
+        let mut vlm = load(engine, &replica(name), &Options::default());
+        for (case_name, case) in golden(name).as_object().expect("cases") {
+            let mut messages = qwen_messages(1);
+            if name == "tiny-llava" {
+                let text = messages[0]["content"].take();
+                messages[0]["content"] = json!([{"type": "text", "text": text}]);
+            }
+            let seen = image(name, case["images"][0].as_str().expect("a name"));
+            let difference = hold(&mut vlm, &messages, &[seen], case);
+            println!("parity {name} fp32 {case_name}: {difference:.2e}");
+            assert!(difference <= TOLERANCE, "{name} {case_name}: {difference}");
+        }
+    }
+}
+
+#[test]
 fn smolvlm_equals_onnxruntime_in_every_precision() {
     let Some(engine) = engine() else { return };
     let text = std::fs::read(replica("vlm_variants.json")).expect("reference values");
@@ -245,11 +264,17 @@ fn greedy(tokens_max: usize) -> Sampling {
 #[test]
 fn every_part_of_the_proxy_answers() {
     let Some(engine) = engine() else { return };
-    for (name, picture) in [("tiny-smolvlm", "landscape_split.png"), ("tiny-qwen3vl", "one0.png")] {
+    let families = [
+        ("tiny-smolvlm", "landscape_split.png", 8192),
+        ("tiny-qwen3vl", "one0.png", 8192),
+        ("tiny-qwen25vl", "wide.png", 4096),
+        ("tiny-llava", "wide.png", 2048),
+    ];
+    for (name, picture, context_tokens) in families {
         let mut vlm = load(engine, &replica(name), &Options::default());
         let card = vlm.card().clone();
         assert!(card.traces && card.safe_for_spread && card.working_size.is_none());
-        assert_eq!((card.name.as_str(), card.context_tokens), (name, 8192));
+        assert_eq!((card.name.as_str(), card.context_tokens), (name, context_tokens));
         let prefix = vlm.warm(RULES).expect("warms");
         let (ruled, bare) = (vlm.pose(Some(&prefix), &QUESTION), vlm.pose(None, &QUESTION));
         let (ruled, bare) = (ruled.expect("poses"), bare.expect("poses"));
