@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use image::RgbImage;
 use serde_json::{Value, json};
 use steadfast::proxy::onnx::{Engine, EngineSettings};
-use steadfast::proxy::vlm::{LoadError, Options, Precision, Precisions, Replay, Vlm};
+use steadfast::proxy::vlm::{Demand, Family, LoadError, Options, Precision, Precisions, Replay, Vlm};
 use steadfast::proxy::{Budget, Fault, Provider, Proxy as _, Question, Sampling, Unbounded};
 
 /// The largest difference from the reference that counts as equal, in logits and in log-probabilities.
@@ -458,4 +458,27 @@ fn the_wanted_precision_is_loaded_or_missing() {
     let precisions = Precisions { embed: Some(Precision::Bnb4), ..Precisions::default() };
     let error = Vlm::load_with(engine, &folder, &Options { precisions, ..Options::default() }).expect_err("none");
     assert!(error.to_string().contains("embed_tokens_bnb4.onnx"), "{error}");
+}
+
+#[test]
+fn an_inspection_says_what_a_folder_holds_and_whether_it_fits() {
+    let Some(engine) = engine() else { return };
+    let inspect = |memory_bytes, deadline_ms| {
+        let deadline = std::time::Duration::from_millis(deadline_ms);
+        let demand = Demand { memory_bytes, deadline, copies: 20, constitution: RULES };
+        Vlm::inspect(engine, &replica("tiny-smolvlm"), &Options::default(), &demand).expect("inspects")
+    };
+    let ample = inspect(1 << 30, 3_600_000);
+    assert_eq!(ample.family, Family::Idefics);
+    // Two layers, keys and values, two heads of 16, four bytes each.
+    assert_eq!(ample.state_bytes_per_token, 2 * 2 * 2 * 16 * 4);
+    // 256 × 192 in tiles of 64, and the whole: 13 tiles of 4 tokens, 2 marks each, four line breaks, the last border.
+    assert_eq!(ample.image_tokens, 13 * 6 + 4 + 1);
+    assert!(ample.fits_memory && ample.fits_deadline, "{ample}");
+    let text = ample.to_string();
+    for line in ["takes pixel_values f32[?, ?, 3, 64, 64]", "takes 4 parts of state", "runs on: CPUExecutionProvider"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let scarce = inspect(1 << 10, 0);
+    assert!(!scarce.fits_memory && !scarce.fits_deadline, "{scarce}");
 }

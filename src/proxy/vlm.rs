@@ -12,6 +12,7 @@
 mod decoder;
 mod family;
 mod folder;
+mod inspect;
 mod picture;
 mod prompt;
 mod resample;
@@ -37,6 +38,7 @@ use vision::Vision;
 
 pub use family::Family;
 pub use folder::{Precision, Precisions};
+pub use inspect::{Demand, Inspection, Part};
 pub use picture::PictureError;
 
 /// Why a folder does not hold a proxy of this kind. Each stops the start.
@@ -225,10 +227,10 @@ impl Vlm {
             path: path.join("config.json"),
             message: "max_position_embeddings is not set".to_owned(),
         })?;
-        let vision = Vision::new(engine.model(&folder.vision.path)?, family, recipe, scale)?;
-        let mut embedder = Embedder::new(engine.model(&folder.embed.path)?)?;
+        let [vision, embed, decoder] = load_models(engine, &folder)?;
+        let vision = Vision::new(vision, family, recipe, scale)?;
+        let mut embedder = Embedder::new(embed)?;
         let width = embedder.width()?;
-        let decoder = engine.model(&folder.decoder.path)?;
         let decoder = Decoder::new(decoder, width, context_tokens, family == Family::Qwen)?;
         if vision.deep_layers() != decoder.deep_layers() {
             return Err(LoadError::DeepStack { given: vision.deep_layers(), taken: decoder.deep_layers() });
@@ -512,6 +514,24 @@ impl Proxy for Vlm {
         }
         Ok(sum.into_iter().map(|value| value / norm).collect())
     }
+}
+
+/// Loads encoder, embeddings and decoder, the largest first: while a model is loaded its file and its weights are both
+/// in memory, which costs least while nothing else is.
+fn load_models(engine: &Engine, folder: &Folder) -> Result<[Model; 3], LoadError> {
+    let files = [&folder.vision, &folder.embed, &folder.decoder];
+    let mut order = Vec::new();
+    for (index, file) in files.into_iter().enumerate() {
+        order.push((std::cmp::Reverse(file.bytes()?), index, file));
+    }
+    order.sort_by_key(|&(bytes, index, _)| (bytes, index));
+    let mut models = Vec::new();
+    for (_, index, file) in order {
+        models.push((index, engine.model(&file.path)?));
+    }
+    models.sort_by_key(|(index, _)| *index);
+    let models: Vec<Model> = models.into_iter().map(|(_, model)| model).collect();
+    models.try_into().map_err(|_| LoadError::Warm(Fault::Engine("three models were not loaded".to_owned())))
 }
 
 /// Puts one row after another where the image tokens stand.

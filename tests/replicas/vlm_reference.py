@@ -129,7 +129,7 @@ def pattern(width, height):
 def pixels():
     half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     clip = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
-    idefics = {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}, "resample": 1, **half}
+    idefics = {"size": {"longest_edge": 768}, "max_image_size": {"longest_edge": 256}, "resample": 1, **half}
     qwen2 = {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, "min_pixels": 3136, "max_pixels": 401408,
              "resample": 3, **clip}
     qwen3 = {**qwen2, **half, "patch_size": 16, "min_pixels": 65536, "max_pixels": 262144}
