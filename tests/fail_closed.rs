@@ -111,6 +111,7 @@ fn no_fault_ends_in_a_permit() {
             in_a_runtime(crowds(table, &bus));
             in_a_runtime(signals(table, &bus));
             in_a_runtime(stuck_workers(table, &bus));
+            in_a_runtime(out_of_memory(table, &bus));
         },
     ];
     let mut whole = Table::default();
@@ -867,7 +868,11 @@ async fn while_loading(table: &mut Table, bus: &PrivateBus, home: &Home) {
         daemon
     };
     let mut daemon = loading().await;
-    table.row("a check while the models load", "Check in state starting", "veto not-ready", planner.good().await);
+    let image = sealed(&photo());
+    let got = tokio::join!(planner.image(&image), planner.image(&image), planner.image(&image));
+    let got = std::collections::BTreeSet::from(<[String; 3]>::from(got));
+    let got: Vec<String> = got.into_iter().collect();
+    table.row("checks while the models load", "three in state starting", "veto not-ready", got.join(" and "));
     daemon.signal(Signal::HUP);
     table.row("SIGHUP while the models load", "in state starting", "exit 78", daemon.wait());
     let mut daemon = loading().await;
@@ -1227,7 +1232,7 @@ fn undecided(home: &Home) -> usize {
 
 async fn stuck_workers(table: &mut Table, bus: &PrivateBus) {
     let home = Home::new(&bus.address);
-    let mut daemon = home.spawn_watched(Duration::from_millis(400));
+    let mut daemon = home.spawn_with("WATCHDOG_USEC=400000");
     assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
     table.control("watchdog of a live worker", "WATCHDOG_USEC = 400 ms", "pings", pings(&daemon));
     let planner = Planner::new(&bus.address).await;
@@ -1251,7 +1256,8 @@ async fn stuck_workers(table: &mut Table, bus: &PrivateBus) {
         }
     }
     table.row("worker hangs: the queue fills", "three at once, again and again", "veto overload", last);
-    table.row("worker hangs: stop", "SIGTERM", "exit 0", daemon.stop());
+    daemon.signal(Signal::HUP);
+    table.row("worker hangs: reload and stop", "SIGHUP, SIGTERM", "exit 0", daemon.stop());
     table.row("the log after a hang", "steadfast log verify", "whole", home.verify());
 
     let home = Home::new(&bus.address);
@@ -1261,6 +1267,26 @@ async fn stuck_workers(table: &mut Table, bus: &PrivateBus) {
     table.row("worker panics: the daemon", "as above", "exit 1", daemon.wait());
     table.row("worker panics: its record", "as above", "0 undecided", format!("{} undecided", undecided(&home)));
     table.row("the log after a panic", "steadfast log verify", "whole", home.verify());
+}
+
+async fn out_of_memory(table: &mut Table, bus: &PrivateBus) {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let home = Home::new(&bus.address);
+    // One arena: the others keep address space of their own in reserve.
+    let mut daemon = home.spawn_with("MALLOC_ARENA_MAX=1");
+    assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
+    let planner = Planner::new(&bus.address).await;
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");
+    let mapped_kb =
+        status.lines().find_map(|line| line.strip_prefix("VmSize:")?.split_whitespace().next()?.parse().ok());
+    let bytes = mapped_kb.map(|kb: u64| (kb + 4096) * 1024).expect("a size");
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).expect("a pid"));
+    prlimit(pid, Resource::As, Rlimit { current: Some(bytes), maximum: None }).expect("set");
+    let got = planner.inline(&vec![0; IMAGE_BYTES_MAX]).await;
+    table.row("memory runs out: the client", "RLIMIT_AS, 16 MiB inline", "silence", got);
+    table.row("memory runs out: the daemon", "as above", "signal 6", daemon.wait());
+    table.row("memory runs out: the next start", "as above", "ready", home.spawn().wait_until_ready());
+    table.row("the log after it", "steadfast log verify", "whole", home.verify());
 }
 
 /// Whether the watchdog is pinged in the second to come.

@@ -2,7 +2,6 @@
 //! then lets it leave.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -355,13 +354,14 @@ impl Guard for Watchman {
             Ok(identity) => Event::Reloaded(identity.clone()),
             Err(detail) => Event::ReloadRefused { detail: detail.clone() },
         };
-        self.store(event).await.map_err(|error| Denied::NotPossible(error.to_string()))?;
+        let recorded = self.store(event).await;
         let identity = swapped.map_err(Denied::NotPossible)?;
         self.face.change(|shown| {
             (shown.constitution, shown.calibration) = (Some(identity.constitution), Some(identity.calibration));
         });
         *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
-        Ok(())
+        // What is in force is shown as in force, whether or not it could be written down.
+        recorded.map_err(|error| Denied::NotPossible(format!("reloaded, but that could not be recorded: {error}")))
     }
 
     async fn set_mode(&self, mode: Mode, client: &Client) -> Result<(), Denied> {
@@ -424,16 +424,10 @@ impl Watchman {
         let (reply, swapped) = oneshot::channel();
         let swap = Swap { constitution, calibration, calibration_digest, reply };
         self.queue.swap(swap).ok_or("a reload is under way")?;
-        let swapped = tokio::time::timeout(RELOAD_WITHIN, swapped).await;
-        swapped
-            .map_err(|_| "the inference thread did not answer".to_owned())?
-            .map_err(|_| "the inference thread ended".to_owned())?
-            .map_err(|error| error.to_string())
+        // No timeout: a swap that was given up on could still happen, and nobody would know what is in force.
+        swapped.await.map_err(|_| "the inference thread ended".to_owned())?.map_err(|error| error.to_string())
     }
 }
-
-/// How long a reload may wait for the check under way and for the proxy to read the constitution.
-const RELOAD_WITHIN: Duration = Duration::from_secs(60);
 
 /// The first half of a check's record.
 fn describe(check_id: CheckId, client: &Client, request: Option<&Request>) -> Received {

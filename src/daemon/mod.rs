@@ -105,13 +105,13 @@ impl Told {
         let (term, int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Self { term, int, hup: signal(SignalKind::hangup())? })
     }
+}
 
-    /// Waits until the daemon is told to stop.
-    async fn until_stop(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
+/// Waits until the daemon is told to stop.
+async fn until_stop(term: &mut Signal, int: &mut Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
     }
 }
 
@@ -132,7 +132,7 @@ async fn serve(config: &Path) -> Result<(), Ending> {
     let readiness = Readiness::from_environment();
     let started = tokio::select! {
         loaded = loaded => Some(loaded.context("the inference thread ended")),
-        () = told.until_stop() => None,
+        () = until_stop(&mut told.term, &mut told.int) => None,
     };
     let ending = match started {
         Some(Ok(Ok(identity))) => judge(identity, &watchman, &bus, worker, &readiness, &mut told).await,
@@ -187,7 +187,11 @@ async fn judge(
         tokio::select! {
             _ = told.term.recv() => return Ok(()),
             _ = told.int.recv() => return Ok(()),
-            _ = told.hup.recv() => reload(watchman, readiness).await?,
+            _ = told.hup.recv() => tokio::select! {
+                reloaded = reload(watchman, readiness) => reloaded?,
+                // A reload waits for the check under way, and a stop must not wait for that.
+                () = until_stop(&mut told.term, &mut told.int) => return Ok(()),
+            },
             lost = bus.lost() => return Err(Ending::Fault(lost.into())),
             _ = &mut worker => return Err(Ending::Fault(anyhow::anyhow!("the inference thread ended"))),
         }

@@ -132,10 +132,10 @@ false_veto = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
         self.spawn_by(command)
     }
 
-    /// Starts the daemon under a watchdog of this interval.
-    pub fn spawn_watched(&self, interval: Duration) -> Daemon {
+    /// Starts the daemon with this in its environment.
+    pub fn spawn_with(&self, variable: &str) -> Daemon {
         let mut command = Command::new("env");
-        command.arg(format!("WATCHDOG_USEC={}", interval.as_micros())).arg(env!("CARGO_BIN_EXE_steadfastd"));
+        command.arg(variable).arg(env!("CARGO_BIN_EXE_steadfastd"));
         self.spawn_by(command)
     }
 
