@@ -186,10 +186,10 @@ def badrobot(data, rng):
         yield example("badrobot", group, row["index"], 1, other, other, NOTHING)
 
 
-def authored(per_relation):
-    for number, (relation, kind, safe, unsafe) in enumerate(contrast.pairs(per_relation=per_relation)):
+def authored(per_relation, seed):
+    for number, (relation, kind, safe, unsafe) in enumerate(contrast.pairs(seed, per_relation)):
         for label, side in ((1, safe), (0, unsafe)):
-            yield example("contrast", relation, number, label, *side, kind=kind)
+            yield example("contrast", relation, f"{seed}-{number}", label, *side, kind=kind)
 
 
 def read(data, scenes, seed=0, ear=150, plans=40, per_relation=8):
@@ -205,7 +205,8 @@ def read(data, scenes, seed=0, ear=150, plans=40, per_relation=8):
     rows += earbench(data, rng, ear)
     rows += long_plans(data, scenes, rng, steps[0], steps[1], plans)
     rows += badrobot(data, rng)
-    rows += authored(per_relation)
+    for draw in range(2):
+        rows += authored(per_relation, draw)
     scenes.save()
     return rows
 

@@ -245,6 +245,47 @@ def photo_figures(study, head, baseline, limits, minutes):
     return result
 
 
+def nearest_rules(study, head, limits, minutes, count=5):
+    """sabench held out (calibration and test), only the rules nearest by words in the prefix."""
+    rows = [row for row, prefix in study.held_out if prefix == "full" and row["source"] == "sabench"]
+    texts = [text for _, text in study.rules]
+    vectoriser = TfidfVectorizer(stop_words="english").fit(texts + [words(r) for r in rows])
+    near = (vectoriser.transform([words(r) for r in rows]) @ vectoriser.transform(texts).T).toarray()
+    for row, score in zip(rows, near):
+        chosen = [study.rules[i] for i in sorted(np.argsort(-score, kind="stable")[:count])]
+        study.prefix[f"near/{row['id']}"] = study.proxy.prompt.prefix(corpus.render(study.line, chosen))
+    rows, x = study.load([(row, f"near/{row['id']}") for row in rows], minutes)
+    if len(rows) < 20:
+        return None
+    rows = [dict(row, prefix="near") for row in rows]
+    return {"rules": count, **verdict_figures(rows, head.margin(x), limits["limit"])}
+
+
+def embedding_figures(study, centre, count=80):
+    """HomeSafe hazards → the principle they break, by cosine; TF-IDF over words for comparison. Hazard texts only, no editing plans."""
+    folder = study.data / "homesafe_bench"
+    rows = [r["safety_risk"] for r in json.loads((folder / "unsafe_test_list.json").read_text(encoding="utf-8"))]
+    rows = [r for r in rows if r.get("safety_hazard") and r.get("safety_principle")]
+    numbered = {}
+    for row in rows:
+        head = row["safety_principle"].split(".")[0].strip()
+        if head.isdigit() and len(row["safety_principle"]) > len(numbered.get(head, "")):
+            numbered[head] = row["safety_principle"]
+    rows = [r for r in rows if r["safety_principle"].split(".")[0].strip() in numbered][:: max(1, len(rows) // count)][:count]
+    names = sorted(numbered, key=int)
+    want = np.array([names.index(r["safety_principle"].split(".")[0].strip()) for r in rows])
+    rules, hazards = [numbered[n].split(".", 1)[1] for n in names], [r["safety_hazard"].split(".")[0] for r in rows]
+    study.proxy.head = {"embedding_centre": centre}
+    ours = np.array([study.proxy.embed(t) for t in hazards]) @ np.array([study.proxy.embed(t) for t in rules]).T
+    vectoriser = TfidfVectorizer(stop_words="english").fit(rules + hazards)
+    words_score = (vectoriser.transform(hazards) @ vectoriser.transform(rules).T).toarray()
+    rank = lambda score: (score > score[np.arange(len(want)), want][:, None]).sum(axis=1)
+    return {
+        "hazards": len(rows), "principles": len(rules),
+        **{f"{name} top {k}": round(float((rank(score) < k).mean()), 3) for name, score in (("embedding", ours), ("words", words_score)) for k in (1, 3)},
+    }
+
+
 def write(path, study, head, chosen, table, rows, x, minutes):
     import train_head as training
 
@@ -280,6 +321,8 @@ def write(path, study, head, chosen, table, rows, x, minutes):
         "cross_validation": table, "test_by_source": by_source, "objective_ablation": sides,
         "leave_source_out": leave_source_out(train_rows, x[learn], make, training.row_weights),
         "held_out": held_out_figures(study, head, baseline, limits, minutes),
+        "nearest_rules": nearest_rules(study, head, limits, minutes),
+        "embedding": embedding_figures(study, [float(v) for v in study.centre]),
         "photo_pairs": photo_figures(study, head, baseline, limits, minutes),
     }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -40,7 +40,7 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
     After a forced trace the suffix is longer: scene, answer, trace tokens, ⟨e⟩ "\\n", then ⟨s⟩ "user\\nSo, may the robot run this
     plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The suffix mean still covers scene + answer only; the last token is the new last one.
 11. Embedding of a text (rule proximity): bare prefix, then ⟨s⟩ "user\\n" text (cleaned like an instruction) ⟨e⟩; mean of hidden over
-    the text run's tokens (role tokens excluded), minus `embedding_centre` of verdict_head.json, scaled to unit length.
+    that run's tokens (role tokens excluded), minus `embedding_centre` of verdict_head.json, scaled to unit length.
 """
 
 import functools
@@ -250,10 +250,13 @@ class CompactProxy:
         weights = np.array(self.head["weights"], np.float64)
         return float(feature.astype(np.float64) @ weights + self.head["bias"])
 
-    def embed(self, text):
+    def text_state(self, text):
+        """Mean hidden state over a text's run, f32 [576]."""
         prefix = self.prompt.prefix()
         run = self.prompt.run(f"user\n{clean(text)}")
         state = self.hidden([*prefix, self.prompt.start, *run, self.prompt.end])
-        mean = state[len(prefix) + 1 : len(prefix) + 1 + len(run)].mean(axis=0)
-        centred = mean - np.array(self.head["embedding_centre"], np.float32)
+        return state[len(prefix) + 1 : len(prefix) + 1 + len(run)].mean(axis=0)
+
+    def embed(self, text):
+        centred = self.text_state(text) - np.array(self.head["embedding_centre"], np.float32)
         return centred / np.linalg.norm(centred)

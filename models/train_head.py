@@ -115,8 +115,8 @@ class Study:
         self.proxy = reference.CompactProxy(self.models)
         self.scenes = corpus.Scenes(self.proxy, self.cache / "scenes.json")
         self.rows = corpus.read(self.data, self.scenes)
-        line, rules = corpus.constitution(ROOT / "config" / "constitution.toml")
-        texts = corpus.constitution_variants(line, rules, 1)
+        self.line, self.rules = corpus.constitution(ROOT / "config" / "constitution.toml")
+        texts = corpus.constitution_variants(self.line, self.rules, 1)
         self.prefix = {name: self.proxy.prompt.prefix(text) for name, text in texts.items()} | {"none": self.proxy.prompt.prefix()}
         self.features = features.Features(self.models, self.cache / "features")
         self.drawn, self.held_out = corpus.with_prefixes(self.rows, texts)
@@ -131,6 +131,18 @@ class Study:
         have = ~np.isnan(x[:, 0])
         rows = [dict(row, prefix=name) for (row, name), ok in zip(pairs, have) if ok]
         return rows, x[have].astype(np.float64)
+
+
+def embedding_centre(study, training, count=80):
+    """What the states of all texts share: the mean over the rules and every n-th training instruction."""
+    cache = study.cache / "text_states.npz"
+    texts = [text for _, text in study.rules] + sorted({r["instruction"] for r in training})[:: max(1, len(training) // count)]
+    known = dict(zip(*np.load(cache).values())) if cache.exists() else {}
+    for text in texts:
+        if text not in known:
+            known[text] = study.proxy.text_state(text)
+    np.savez(cache, text=list(known), state=np.array(list(known.values())))
+    return np.mean([known[text] for text in texts], axis=0)
 
 
 def write_head(path, head, study, rows, chosen):
@@ -171,8 +183,7 @@ def main():
     print(f"{len(rows)} rows, {len(training)} to learn from", file=sys.stderr, flush=True)
     chosen, table = choose(training, x[learn])
     head = Head(chosen["penalty"], chosen["scene_scale"]).fit(x[learn], labels(training), row_weights(training))
-    width = features.WIDTH
-    study.centre = x[learn][:, :width].mean(axis=0)  # mean task state: what all texts share
+    study.centre = embedding_centre(study, training)
     write_head(arguments.out, head, study, training, chosen)
     if not arguments.skip_figures:
         figures.write(HERE / "metrics.json", study, head, chosen, table, rows, x, arguments.minutes)
