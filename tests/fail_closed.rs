@@ -1256,8 +1256,25 @@ async fn stuck_workers(table: &mut Table, bus: &PrivateBus) {
         }
     }
     table.row("worker hangs: the queue fills", "three at once, again and again", "veto overload", last);
-    daemon.signal(Signal::HUP);
-    table.row("worker hangs: reload and stop", "SIGHUP, SIGTERM", "exit 0", daemon.stop());
+    table.row("the log after a full queue", "steadfast log verify", "whole", home.verify());
+    daemon.kill();
+
+    let home = Home::new(&bus.address);
+    let mut daemon = home.start();
+    let hanging = async { planner.check(sealed(&photo()), "hang", PLAN, options("deadline_ms", 25_000_u32)).await };
+    let stop = async {
+        let other = Planner::new(&bus.address).await;
+        other.wait_for_waiting(1).await;
+        daemon.signal(Signal::HUP);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let begun = boot_clock();
+        (daemon.stop(), boot_clock() - begun)
+    };
+    let (got, (ended, took)) = tokio::join!(hanging, stop);
+    table.row("worker hangs: a check at the stop", "deadline 25 s, SIGHUP, SIGTERM", "veto not-ready", got);
+    let in_time = if took < Duration::from_secs(9) { "in time" } else { "too late for systemd" };
+    table.row("worker hangs: the stop", "as above", "exit 0, in time", format!("{ended}, {in_time}"));
+    table.row("worker hangs: records", "as above", "0 undecided", format!("{} undecided", undecided(&home)));
     table.row("the log after a hang", "steadfast log verify", "whole", home.verify());
 
     let home = Home::new(&bus.address);

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::answer::{self, Details};
 use crate::audit::chain::{AuditError, AuditLog};
@@ -45,6 +45,7 @@ pub(super) struct Watchman {
     /// `None` where no evidence is kept.
     pub(super) exhibits: Option<Exhibits>,
     recent: Mutex<Recent>,
+    cut_off: watch::Sender<bool>,
 }
 
 /// What the guard writes to.
@@ -89,7 +90,13 @@ impl Watchman {
             ledger: Arc::new(ledger),
             exhibits,
             recent,
+            cut_off: watch::Sender::new(false),
         }
+    }
+
+    /// Has every check that is still being judged answered now, with a veto: the guard is going away.
+    pub(super) fn cut_off(&self) {
+        self.cut_off.send_replace(true);
     }
 
     fn identity(&self) -> GuardIdentity {
@@ -127,10 +134,13 @@ impl Watchman {
         let job = Job { triple, deadline: request.deadline, reply };
         self.queue.push(client.uid, job).map_err(|waiting| Failure::Overload { waiting })?;
         let left = request.deadline.saturating_sub(boot_clock());
-        let judged = tokio::time::timeout(left, judged)
-            .await
-            .map_err(|_| late())?
-            .map_err(|_| Failure::Internal("the inference thread ended".to_owned()))?;
+        let mut cut_off = self.cut_off.subscribe();
+        let judged = tokio::select! {
+            judged = tokio::time::timeout(left, judged) => judged,
+            _ = cut_off.wait_for(|cut_off| *cut_off) => return Err(Failure::NotReady),
+        };
+        let judged =
+            judged.map_err(|_| late())?.map_err(|_| Failure::Internal("the inference thread ended".to_owned()))?;
         // The timer does not count while the machine sleeps; the boot clock does.
         if boot_clock() >= request.deadline { Err(late()) } else { Ok(judged) }
     }
@@ -425,7 +435,12 @@ impl Watchman {
         let swap = Swap { constitution, calibration, calibration_digest, reply };
         self.queue.swap(swap).ok_or("a reload is under way")?;
         // No timeout: a swap that was given up on could still happen, and nobody would know what is in force.
-        swapped.await.map_err(|_| "the inference thread ended".to_owned())?.map_err(|error| error.to_string())
+        let mut cut_off = self.cut_off.subscribe();
+        let swapped = tokio::select! {
+            swapped = swapped => swapped,
+            _ = cut_off.wait_for(|cut_off| *cut_off) => return Err("the guard is going away".to_owned()),
+        };
+        swapped.map_err(|_| "the inference thread ended".to_owned())?.map_err(|error| error.to_string())
     }
 }
 

@@ -38,7 +38,11 @@ use worker::Queue;
 /// Exit code of a configuration that does not stand; the unit does not restart on it.
 const EXIT_CONFIGURATION: u8 = 78;
 /// How long answers under way are waited for at the end.
-const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+const DRAIN_WITHIN: Duration = Duration::from_secs(3);
+/// How long each thing that is closed at the end is waited for. All of it stays under the unit's `TimeoutStopSec`.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+/// How long the record of a start may take.
+const STARTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the daemon ends other than by being told to.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +149,9 @@ async fn serve(config: &Path) -> Result<(), Ending> {
     }
     face.change(|shown| shown.state = State::Stopping);
     bus.drain(DRAIN_WITHIN).await;
+    // What is still being judged then is answered with a veto, so that its record has its second half.
+    watchman.cut_off();
+    bus.drain(CLOSE_WITHIN).await;
     queue.stop();
     bus.leave().await;
     let why = ending.as_ref().err().map_or_else(|| "asked to stop".to_owned(), ToString::to_string);
@@ -155,7 +162,7 @@ async fn serve(config: &Path) -> Result<(), Ending> {
 /// Closes the log once nobody else holds the guard; the bus lets go of it a moment after it was left.
 async fn close(watchman: Arc<Watchman>, why: &str) {
     let mut shared = watchman;
-    let end = boot_clock() + DRAIN_WITHIN;
+    let end = boot_clock() + CLOSE_WITHIN;
     loop {
         shared = match Arc::try_unwrap(shared) {
             Ok(watchman) => return watchman.close(why),
@@ -302,15 +309,15 @@ fn start_worker(
 impl Watchman {
     /// Stores and signs the end of the log, and hands the journal what it still holds.
     fn close(self, why: &str) {
-        if let Err(error) = self.log.close(why, DRAIN_WITHIN) {
+        if let Err(error) = self.log.close(why, CLOSE_WITHIN) {
             tracing::error!(%error, "the log's end could not be stored");
         }
         let journal = self.journal.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let left = journal.stop(DRAIN_WITHIN);
+        let left = journal.stop(CLOSE_WITHIN);
         if left != Some(0) {
             tracing::warn!(?left, "journald did not take every note");
         }
-        if self.exhibits.is_some_and(|exhibits| !exhibits.close(DRAIN_WITHIN)) {
+        if self.exhibits.is_some_and(|exhibits| !exhibits.close(CLOSE_WITHIN)) {
             tracing::warn!("the last evidence was not written in time");
         }
     }
@@ -324,7 +331,7 @@ impl Watchman {
             mode,
             guard: identity.clone(),
         });
-        self.log.note(event)?.wait_blocking(DRAIN_WITHIN)?;
+        self.log.note(event)?.wait_blocking(STARTED_WITHIN)?;
         *self.identity.write().unwrap_or_else(std::sync::PoisonError::into_inner) = identity.clone();
         self.face.change(|shown| {
             shown.state = State::Ready;
