@@ -2,6 +2,7 @@
 //!
 //! Words for people go to standard output, complaints to standard error, and the exit code says what a script needs.
 
+mod bench;
 mod check;
 mod live;
 mod model;
@@ -91,6 +92,10 @@ enum Command {
     /// Look at a signed permit.
     #[command(subcommand)]
     Permit(permit::Permit),
+    /// Measure the guard on labelled data; an interrupted run continues where it stopped.
+    ///
+    /// Example: steadfast bench --data sabench --split test --out runs/sabench
+    Bench(bench::Arguments),
     /// Bring, list or verify models.
     #[command(subcommand)]
     Model(model::Model),
@@ -165,6 +170,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Constitution(constitution) => constitution.run(&config, paper),
         Command::Config(show) => show.run(&config, paper),
         Command::Permit(permit) => permit.run(&config, paper),
+        Command::Bench(bench) => bench.run(&config, paper),
         Command::Model(model) => model.run(paper),
     }
 }

@@ -1,4 +1,11 @@
 //! Offline tools: provisioning, and the same signals over many tasks.
 
+pub mod baseline;
+pub mod bench;
+pub mod datasets;
+pub mod guard;
+pub mod metrics;
 pub mod models;
+pub mod narrated;
+pub mod report;
 pub mod verdict_text;
