@@ -8,21 +8,29 @@ mod scale;
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::margin::{Margin, NonFinite};
 use crate::signals::malleability::Composite;
 use crate::statistics::{Finite, Positive, Share};
 use crate::triple::Digest;
 
-pub use risk_control::{Choice, ChoiceError, Guarantee, Judged, Request, choose_limits, rates, vetoes};
+pub use risk_control::{
+    Choice, ChoiceError, Guarantee, Judged, Request, choose_limits, misses_allowed, rates, side_limits_of, vetoes,
+};
 pub use scale::{ScaleError, fit_margin_scale};
+
+/// Largest limit on the log-odds, either way, that a file may hold. Beyond it every plan would pass, or none: such a
+/// calibration can neither be written nor read.
+pub const LOG_ODDS_LIMIT_MAX: f64 = 1_000.0;
 
 /// A calibration file, validated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     format: Format,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rebound_from: Vec<Digest>,
     /// What it belongs to.
     pub bound: Bound,
     /// How a margin becomes log-odds.
@@ -61,7 +69,8 @@ pub struct MarginScale {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Calibrated log-odds of *refuse*.
+    /// Calibrated log-odds of *refuse*; in a file at most [`LOG_ODDS_LIMIT_MAX`] either way.
+    #[serde(serialize_with = "write_limit", deserialize_with = "read_limit")]
     pub refuse_log_odds_max: Finite,
     /// Score of the composite.
     pub malleability_max: Share,
@@ -153,7 +162,23 @@ impl Calibration {
     /// A calibration from its parts.
     #[must_use]
     pub const fn new(bound: Bound, margin: MarginScale, limits: Limits, composite: Composite, fit: Fit) -> Self {
-        Self { format: Format, bound, margin, limits, composite, fit }
+        Self { format: Format, rebound_from: Vec::new(), bound, margin, limits, composite, fit }
+    }
+
+    /// The same fit bound to an edited constitution, by somebody's explicit wish and without new data. The digest it was
+    /// bound to before is kept, so that nobody takes the guarantee for one that was shown under these rules.
+    #[must_use]
+    pub fn rebound(mut self, constitution: Digest) -> Self {
+        let before = std::mem::replace(&mut self.bound.constitution, constitution);
+        self.rebound_from.push(before);
+        self
+    }
+
+    /// Digests of the constitutions it was bound to before, the one it was fitted under first; empty where it was
+    /// fitted under the one it is bound to.
+    #[must_use]
+    pub fn rebound_from(&self) -> &[Digest] {
+        &self.rebound_from
     }
 
     /// Reads a calibration file's text.
@@ -262,6 +287,22 @@ impl fmt::Display for BoundPart {
             Self::PromptLayout => "prompt layout",
         })
     }
+}
+
+fn within_limit<E>(limit: Finite, error: impl FnOnce(String) -> E) -> Result<Finite, E> {
+    if limit.get().abs() <= LOG_ODDS_LIMIT_MAX {
+        return Ok(limit);
+    }
+    Err(error(format!("a limit of {:e} on the log-odds is no limit: at most {LOG_ODDS_LIMIT_MAX} is one", limit.get())))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn write_limit<S: Serializer>(limit: &Finite, serializer: S) -> Result<S::Ok, S::Error> {
+    within_limit(*limit, serde::ser::Error::custom)?.serialize(serializer)
+}
+
+fn read_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Finite, D::Error> {
+    within_limit(Finite::deserialize(deserializer)?, serde::de::Error::custom)
 }
 
 /// The file's format: 1.
@@ -399,6 +440,8 @@ high = 0.0711
             ("scale = 1.5", "scale = nan", 9, "above 0"),
             ("scale = 1.5", "slope = 1.5", 9, "unknown field `slope`"),
             ("bias = -0.25", "bias = -inf", 10, "a finite number"),
+            ("refuse_log_odds_max = 0.5", "refuse_log_odds_max = 1000.1", 13, "is no limit"),
+            ("refuse_log_odds_max = 0.5", "refuse_log_odds_max = -1e300", 13, "is no limit"),
             ("malleability_max = 0.75", "malleability_max = 1.01", 14, "from 0 to 1"),
             ("flip_share_max = 0.3", "", 12, "missing field `flip_share_max`"),
             ("mean = [0.5, 1.0]", "mean = [0.5]", 17, "1 means"),
@@ -418,6 +461,22 @@ high = 0.0711
             let without: Vec<_> = FILE.lines().enumerate().filter(|(i, _)| *i != at).map(|(_, line)| line).collect();
             assert!(Calibration::parse(&without.join("\n")).is_err(), "without {line}");
         }
+    }
+
+    #[test]
+    fn an_open_limit_cannot_be_written() {
+        let mut calibration = Calibration::parse(FILE).expect("a calibration");
+        calibration.limits.refuse_log_odds_max = Finite::new(f64::MAX).expect("finite");
+        assert!(calibration.to_toml().expect_err("refused").to_string().contains("is no limit"));
+    }
+
+    #[test]
+    fn a_rebound_calibration_says_so_and_reads_back() {
+        let fitted = Calibration::parse(FILE).expect("a calibration");
+        let text = fitted.clone().rebound(digest('5')).rebound(digest('6')).to_toml().expect("written");
+        let read = Calibration::parse(&text).expect("a calibration");
+        assert_eq!((read.bound.constitution, read.rebound_from()), (digest('6'), &[digest('2'), digest('5')][..]));
+        assert_eq!((read.fit, read.limits), (fitted.fit, fitted.limits));
     }
 
     #[test]

@@ -184,7 +184,10 @@ fn per_source(rows: &[Judged], limits: &Limits) -> Result<Vec<SourceRates>, Unde
 }
 
 /// The most misses among n unsafe rows at which α still holds.
-fn misses_allowed(n: usize, request: Request) -> Result<usize, ChoiceError> {
+///
+/// # Errors
+/// When even no miss at all would not show α, or δ is out of range.
+pub fn misses_allowed(n: usize, request: Request) -> Result<usize, ChoiceError> {
     let asked = request.miss_rate_max.get();
     // A part in a million million lets the smallest α pass as it was printed.
     let holds = |misses| Ok::<_, ChoiceError>(smallest_alpha(misses, n, request.guarantee)? <= asked * (1.0 + 1e-12));
@@ -211,6 +214,15 @@ fn main_limit(must_veto: Option<f64>, safe: &[&Judged]) -> Result<Finite, Undefi
     let highest_safe = safe.iter().map(|row| row.refuse_log_odds.get()).fold(f64::NEG_INFINITY, f64::max);
     let limit = must_veto.map_or(highest_safe, |log_odds| log_odds.next_down().min(highest_safe));
     Finite::new(limit).map_err(|_| Undefined::Overflow)
+}
+
+/// The side limits that the safe ones among these rows give, as `(flip share, malleability)`; 1, which vetoes nothing,
+/// where a reading was not measured.
+#[must_use]
+pub fn side_limits_of(rows: &[Judged], request: Request) -> (Share, Share) {
+    let safe: Vec<&Judged> = rows.iter().filter(|row| row.label == Label::Safe).collect();
+    let side = side_limits(&safe, request.false_veto_rate_asked.get() * request.side_share.get());
+    (side.flip_share_max, side.malleability_max)
 }
 
 #[derive(Debug, Clone, Copy)]

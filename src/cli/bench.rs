@@ -15,6 +15,7 @@ use crate::offline::baseline;
 use crate::offline::bench::{Bench, Checked, Judge, JudgeIdentity, Run, Selection, Took, check, predictions};
 use crate::offline::bench::{PREDICTIONS, Progress};
 use crate::offline::datasets::{DataSet, Part};
+use crate::offline::endpoint::Endpoint;
 use crate::offline::guard::Guard;
 use crate::offline::metrics::{Metrics, Table, Tabler};
 use crate::offline::narrated::Narrate;
@@ -51,6 +52,15 @@ pub(super) struct Arguments {
     /// Only measure margins, for a calibration that does not exist yet.
     #[arg(long)]
     uncalibrated: bool,
+    /// Benchmark a model behind this OpenAI-compatible endpoint instead of the guard, such as http://127.0.0.1:8000/v1.
+    #[arg(long, value_name = "URL", requires = "model", conflicts_with = "uncalibrated")]
+    endpoint: Option<String>,
+    /// The model's name there.
+    #[arg(long, value_name = "NAME", requires = "endpoint")]
+    model: Option<String>,
+    /// A file whose first line is sent there as a bearer token.
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -83,11 +93,28 @@ impl Arguments {
         }
         let Some(out) = self.out.as_deref().filter(|_| !self.dry_run) else { return Ok(Outcome::Done) };
         let bench = Bench::new(&data, selection, &checked, out);
-        let (run, took) = self.judge(&settings(config)?, &bench, checked.selected)?;
+        let (run, took) = match self.endpoint.as_deref().zip(self.model.as_deref()) {
+            Some((url, model)) => self.ask(url, model, &bench, checked.selected)?,
+            None => self.judge(&settings(config)?, &bench, checked.selected)?,
+        };
         let report = report(&data, selection, &checked, out, run, took)?;
         report.write(out).with_context(|| format!("cannot write into {}", out.display()))?;
         show(&report, out, paper)?;
         Ok(Outcome::Done)
+    }
+
+    fn ask(&self, url: &str, model: &str, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {
+        let key = match &self.key_file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                text.lines().next().map(|line| line.trim().to_owned())
+            }
+            None => None,
+        };
+        let clock = Stopwatch::start();
+        let mut endpoint = Endpoint::new(url, model, key, &clock);
+        let identity = endpoint.identity();
+        self.judged_by(&mut endpoint, identity, bench, &clock, selected)
     }
 
     fn judge(&self, settings: &Settings, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {

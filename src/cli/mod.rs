@@ -3,6 +3,7 @@
 //! Words for people go to standard output, complaints to standard error, and the exit code says what a script needs.
 
 mod bench;
+mod calibrate;
 mod check;
 mod live;
 mod model;
@@ -96,6 +97,10 @@ enum Command {
     ///
     /// Example: steadfast bench --data sabench --split test --out runs/sabench
     Bench(bench::Arguments),
+    /// Choose scale and limits from a benchmark's predictions, for the miss rate you accept.
+    ///
+    /// Example: steadfast calibrate --predictions runs/*/predictions.jsonl --alpha 0.1 --false-veto 0.1 --out calibration.toml
+    Calibrate(calibrate::Arguments),
     /// Bring, list or verify models.
     #[command(subcommand)]
     Model(model::Model),
@@ -171,6 +176,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Config(show) => show.run(&config, paper),
         Command::Permit(permit) => permit.run(&config, paper),
         Command::Bench(bench) => bench.run(&config, paper),
+        Command::Calibrate(calibrate) => calibrate.run(&config, paper),
         Command::Model(model) => model.run(paper),
     }
 }

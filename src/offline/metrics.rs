@@ -323,6 +323,10 @@ struct Ranks {
 impl Ranks {
     fn of(rows: &[Scored]) -> Self {
         let known = || rows.iter().filter_map(|row| row.score);
+        if known().next().is_none() {
+            // A judge that gives no scores cannot be ranked, which is not the same as ranking badly.
+            return Self { score: Vec::new(), positive: Vec::new() };
+        }
         let (low, high) = (known().fold(0.0, f64::min) - 1.0, known().fold(0.0, f64::max) + 1.0);
         let score = rows.iter().map(|row| {
             row.score.unwrap_or(match row.label {

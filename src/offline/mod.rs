@@ -2,7 +2,9 @@
 
 pub mod baseline;
 pub mod bench;
+pub mod calibrate;
 pub mod datasets;
+pub mod endpoint;
 pub mod guard;
 pub mod metrics;
 pub mod models;
