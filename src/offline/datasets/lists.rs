@@ -43,6 +43,15 @@ impl Fields {
         })
     }
 
+    /// The same to the last blank: the split is by hash, and a blank more is another scene.
+    fn exact(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| match self.0.get(*name)? {
+            Value::String(text) if !text.trim().is_empty() => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+    }
+
     fn grade(&self, field: &'static str) -> Result<Option<u8>, RowFault> {
         let Some(value) = self.text(&[field]) else { return Ok(None) };
         match value.parse() {
@@ -90,7 +99,7 @@ impl List<'_> {
         let sight = self.sight(fields).ok_or(RowFault::Missing("image and no written observation"))?;
         Ok(Row {
             source: fields.text(&["source"]).unwrap_or_else(|| self.source.to_owned()),
-            scene: fields.text(SCENE).unwrap_or_else(|| uid.clone()),
+            scene: fields.exact(SCENE).unwrap_or_else(|| uid.clone()),
             pairs: fields.text(PAIR).into_iter().collect(),
             label: fields.label()?,
             plan: fields.plan()?.unwrap_or_else(|| instruction.clone()),
