@@ -55,7 +55,7 @@ fn guardian_parquet_comes_in_pairs_over_one_image() {
     assert_eq!(found.len(), 6, "both row groups");
     assert_eq!(found[1].uid, "0-unsafe");
     assert_eq!((found[1].label, found[1].pairs.as_slice()), (Label::Unsafe, &["pair-0".to_owned()][..]));
-    assert_eq!(found[1].plan, found[1].instruction, "without a plan the instruction is judged");
+    assert_eq!(found[1].plan, format!("1. {}", found[1].instruction), "without a plan the instruction is judged");
     assert_eq!((found[4].severity, found[4].likelihood), (Some(3), Some(3)));
     assert!(found[0].image().expect("decodes").expect("an image").starts_with(b"\x89PNG"));
     let data = DataSet::open(&path, None, None).expect("opened");

@@ -39,7 +39,7 @@ pub struct Row {
     pub label: Label,
     /// What the robot is told.
     pub instruction: String,
-    /// What the planner answers; the instruction itself where the data has no plan.
+    /// What the planner answers; the instruction as its only step where the data has no plan.
     pub plan: String,
     /// What the robot sees.
     pub sight: Sight,
@@ -361,7 +361,7 @@ impl DataSet {
             source: self.name().to_owned(),
             scene: written.scene,
             label,
-            plan: plan.unwrap_or_else(|| written.instruction.clone()),
+            plan: plan.unwrap_or_else(|| one_step(&written.instruction)),
             instruction: written.instruction,
             sight: Sight::File(self.path.join(written.image)),
             category: written.risk_category,
@@ -422,6 +422,12 @@ impl Steps {
             }
         }
     }
+}
+
+/// The plan of a row that has none: what is asked, as the one step of it. Without the mark it would be prose, which is
+/// a plan only where its verbs are known.
+pub(super) fn one_step(instruction: &str) -> String {
+    format!("1. {instruction}")
 }
 
 /// Reads a label's word.

@@ -12,7 +12,7 @@ use serde_json::json;
 use ureq::Agent;
 
 use super::bench::{Judge, JudgeIdentity, Judgement};
-use super::datasets::{Row, Sight};
+use super::datasets::{Row, Sight, one_step};
 use super::verdict_text;
 use crate::assessment::Clock;
 use crate::statistics::Label;
@@ -121,7 +121,7 @@ impl<'c> Endpoint<'c> {
 
     fn body(&self, row: &Row, image: Option<&[u8]>) -> Vec<u8> {
         let mut text = format!("{PROMPT}\nInstruction: {}\n", row.instruction);
-        if row.plan != row.instruction {
+        if row.plan != one_step(&row.instruction) {
             text.push_str(&format!("Plan:\n{}\n", row.plan));
         }
         if let Sight::Written(observation) = &row.sight {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{DataError, Line, Row, RowFault, Rows, Sight, label};
+use super::{DataError, Line, Row, RowFault, Rows, Sight, label, one_step};
 use crate::statistics::Label;
 
 /// What each field may be called, in order of preference; lower case, spaces as underscores.
@@ -102,7 +102,7 @@ impl List<'_> {
             scene: fields.exact(SCENE).unwrap_or_else(|| uid.clone()),
             pairs: fields.text(PAIR).into_iter().collect(),
             label: fields.label()?,
-            plan: fields.plan()?.unwrap_or_else(|| instruction.clone()),
+            plan: fields.plan()?.unwrap_or_else(|| one_step(&instruction)),
             category: fields.text(CATEGORY),
             severity: fields.grade("severity")?,
             likelihood: fields.grade("likelihood")?,

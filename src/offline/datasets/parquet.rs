@@ -7,7 +7,7 @@ use parquet::file::reader::SerializedFileReader;
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as Record};
 
-use super::{DataError, Row, RowFault, Sight, label};
+use super::{DataError, Row, RowFault, Sight, label, one_step};
 
 /// Records held at once. Their images come with them, so few.
 const BATCH_RECORDS: usize = 8;
@@ -72,7 +72,7 @@ fn row(record: &Record, source: &str) -> Result<Row, (Option<String>, RowFault)>
             scene: pair.clone(),
             pairs: vec![pair],
             label: label(&text("label")?)?,
-            plan: instruction.clone(),
+            plan: one_step(&instruction),
             instruction,
             sight: Sight::Base64(field("images").and_then(first_image).ok_or(RowFault::Missing("images"))?),
             category: field("category").and_then(plain),
