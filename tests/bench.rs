@@ -1,5 +1,8 @@
 //! The benchmark: what each format is read as, what is refused, and that a run can be broken off and continued.
 
+#![cfg(all(feature = "bus", feature = "onnx", feature = "tools"))]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

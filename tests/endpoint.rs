@@ -1,5 +1,8 @@
 //! A model behind an endpoint, against a stub on loopback: what is asked, what is read, and what counts as wrong.
 
+#![cfg(all(feature = "bus", feature = "onnx", feature = "tools"))]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};

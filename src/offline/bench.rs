@@ -266,7 +266,7 @@ pub fn check(data: &DataSet, selection: Selection) -> Result<Checked, DataError>
         }
         let image = row.image().map_err(named)?;
         row.check(image.as_deref()).map_err(named)?;
-        let content = image.as_deref().map_or_else(|| observation(&row).as_bytes(), |image| image);
+        let content = image.as_deref().unwrap_or_else(|| observation(&row).as_bytes());
         let content = Digest::of(content);
         for part in [row.uid.as_bytes(), row.instruction.as_bytes(), row.plan.as_bytes(), content.as_bytes()] {
             whole.update(Digest::of(part).as_bytes());

@@ -211,10 +211,9 @@ impl Metrics {
         };
         let ranks = Ranks::of(rows);
         let tally = |drawn: &[u32]| tally(rows, drawn);
-        let by_row = |salt, of: &dyn Fn(&[u32]) -> Result<f64, Undefined>| figure(&row_clusters, resampling(salt), of);
+        let by_row = |salt, of: Statistic<'_, u32>| figure(&row_clusters, resampling(salt), of);
         let pair_tally = |drawn: &[(u32, u32)]| pair_tally(rows, drawn);
-        let by_pair =
-            |salt, of: &dyn Fn(&[(u32, u32)]) -> Result<f64, Undefined>| figure(&pair_clusters, resampling(salt), of);
+        let by_pair = |salt, of: Statistic<'_, (u32, u32)>| figure(&pair_clusters, resampling(salt), of);
         let all: Vec<u32> = (0..index(rows.len())).collect();
         Self {
             rows: rows.len(),
@@ -272,11 +271,10 @@ fn at(rows: &[Scored], number: u32) -> Option<&Scored> {
     rows.get(usize::try_from(number).ok()?)
 }
 
-fn figure<R: Copy>(
-    clusters: &[Vec<R>],
-    resampling: Resampling,
-    statistic: &dyn Fn(&[R]) -> Result<f64, Undefined>,
-) -> Figure {
+/// What is computed of the rows drawn.
+type Statistic<'a, R> = &'a dyn Fn(&[R]) -> Result<f64, Undefined>;
+
+fn figure<R: Copy>(clusters: &[Vec<R>], resampling: Resampling, statistic: Statistic<'_, R>) -> Figure {
     let all: Vec<R> = clusters.iter().flatten().copied().collect();
     let Ok(value) = statistic(&all) else { return Figure::default() };
     let interval = bootstrap(clusters, resampling, statistic).ok().map(|found| found.interval);
