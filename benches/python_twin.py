@@ -4,7 +4,7 @@
 Sequential, nothing shared: every copy of the image goes through both eyes and reads the whole prompt again, constitution included.
 
     python benches/python_twin.py --models DIR --head models/verdict_head.json --image tests/data/coffee.png \
-        --constitution TEXTFILE --instruction TEXT --plan TEXT [--checks 3]
+        --constitution config/constitution.toml --instruction TEXT --plan TEXT [--checks 3]
 
 Prints one JSON line: seconds_p50, seconds of each check, margin, spread, reliance.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "models"))
+import corpus
 import perturb
 import reference
 
@@ -49,7 +50,7 @@ def main():
     parser.add_argument("--models", required=True, type=pathlib.Path)
     parser.add_argument("--head", required=True, type=pathlib.Path)
     parser.add_argument("--image", required=True, type=pathlib.Path)
-    parser.add_argument("--constitution", required=True, type=pathlib.Path, help="file with the constitution's prompt text")
+    parser.add_argument("--constitution", required=True, type=pathlib.Path, help="constitution.toml, or a text file with the prompt text")
     parser.add_argument("--instruction", default="Bring the cup to the sink.")
     parser.add_argument("--plan", default="1. Grasp the cup\n2. Carry the cup to the sink\n3. Put the cup down")
     parser.add_argument("--checks", type=int, default=3)
@@ -57,7 +58,10 @@ def main():
     arguments = parser.parse_args()
 
     proxy = reference.CompactProxy(arguments.models, arguments.head, arguments.threads)
-    constitution = arguments.constitution.read_text(encoding="utf-8")
+    if arguments.constitution.suffix == ".toml":
+        constitution = corpus.render(*corpus.constitution(arguments.constitution))
+    else:
+        constitution = arguments.constitution.read_text(encoding="utf-8")
     seconds = []
     for _ in range(arguments.checks):
         started = time.perf_counter()

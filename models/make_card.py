@@ -88,7 +88,7 @@ def main():
         "rows": "; ".join(f"{k} {v}" for k, v in metrics["rows"].items() if v),
         "chosen": json.dumps(metrics["chosen"]), "limit": show(metrics["limits"]["limit"]),
         "test_by_source": verdict_table(metrics["test_by_source"]), "held_out": verdict_table(metrics["held_out"]),
-        "prefix_change": largest_change(metrics["held_out"]), "photo": verdict_table(photos),
+        "cross_validated": verdict_table(metrics["cross_validated"]), "prefix_change": largest_change(metrics["held_out"]), "photo": verdict_table(photos),
         "photo_own": show(full.get("both_right_at_own_best_limit")), "spread": spread_text(full) if full else "not measured",
         "objective": objective_table(metrics["objective_ablation"]), "source_out": source_out_table(metrics["leave_source_out"]),
         "nearest": verdict_table({"sabench, calibration and test / nearest 5": metrics["nearest_rules"]}) if metrics.get("nearest_rules") else "not measured",
