@@ -264,10 +264,15 @@ def cross_validated(study, make, rows, x, row_weights, folds, minutes):
         drawn[~learn], drawn_base[~learn] = head.margin(x[~learn]), words_head.margin([r for r, l in zip(rows, learn) if not l])
         here = judged_fold == k
         margin[here], base[here] = head.margin(z[here]), words_head.margin([r for r, h in zip(judged, here) if h])
+    own = margin.copy()
+    source, judged_source = np.array([r["source"] for r in rows]), np.array([r["source"] for r in judged])
     for k in range(folds):  # from here on a margin counts from its fold's limit
         learn, here = fold != k, judged_fold == k
         margin[here] -= balanced_limit(label[learn], drawn[learn], weight[learn])
         base[here] -= balanced_limit(label[learn], drawn_base[learn], weight[learn])
+        for name in set(judged_source):
+            same, spot = learn & (source == name), here & (judged_source == name)
+            own[spot] -= balanced_limit(label[same], drawn[same], weight[same])
     result = {}
     identical = {r["pair"] for r in judged if r["kind"] == "same-text"}
     for name, test in (
@@ -278,6 +283,7 @@ def cross_validated(study, make, rows, x, row_weights, folds, minutes):
         chosen = np.array([bool(test(r)) for r in judged])
         some = [r for r, c in zip(judged, chosen) if c]
         result[name] = verdict_figures(some, margin[chosen], 0.0) | {"words": verdict_figures(some, base[chosen], 0.0)}
+        result[f"{name}, limit of that source"] = verdict_figures(some, own[chosen], 0.0)
     return result
 
 
