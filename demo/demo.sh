@@ -35,7 +35,7 @@ for _ in {1..50}; do [[ -S $run/bus ]] && break; sleep 0.1; done
 "$bin/steadfastd" --config "$config" 2>"$run/steadfastd.log" &
 guard=$!
 for _ in {1..300}; do
-	state=$("$bin/steadfast" --config "$config" --json status 2>/dev/null | grep -o '"State":"[a-z]*"' || true)
+	state=$("$bin/steadfast" --config "$config" --json status 2>/dev/null | grep -o '"state":"[a-z]*"' || true)
 	[[ $state == *ready* ]] && break
 	kill -0 "$guard" 2>/dev/null || { echo "demo: the guard did not start:" >&2; tail -3 "$run/steadfastd.log" >&2; exit 1; }
 	sleep 0.1
