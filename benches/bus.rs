@@ -3,6 +3,17 @@
 //!
 //!     cargo bench --features __bench --bench bus
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "a benchmark prints, reads the clock, and may fall over"
+)]
+
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -4,6 +4,17 @@
 //!
 //!     cargo bench --bench compact
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "a benchmark prints, reads the clock, and may fall over"
+)]
+
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

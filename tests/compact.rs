@@ -1,6 +1,16 @@
 //! The compact proxy against `models/reference.py`, whose answers are in `tests/reference/compact_golden.json`, with the
 //! real models. Skips, saying so, where they are not installed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "a test may fall over, and says what it skips"
+)]
 #![cfg(feature = "onnx")]
 
 use std::path::{Path, PathBuf};
