@@ -92,7 +92,8 @@ async fn p50(connection: &zbus::Connection, name: &str, path: &str, interface: &
         let start = Instant::now();
         let reply = connection.call_method(Some(name), path, Some(interface), "Check", &body).await.expect("an answer");
         let elapsed = start.elapsed();
-        let (verdict, reason, ..): Reply = reply.body().deserialize().expect("a reply");
+        let body = reply.body();
+        let (verdict, reason, ..): Reply = body.deserialize().expect("a reply");
         assert_eq!(verdict, "permit", "{reason}");
         if call >= WARM_UP {
             times.push(elapsed);

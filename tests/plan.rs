@@ -1,5 +1,7 @@
 //! Plans and their stances: a table of planners' answers, and what holds for any text.
 
+#![allow(clippy::expect_used, clippy::disallowed_methods, reason = "a test may fall over, and compares its own times")]
+
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
