@@ -22,13 +22,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use zbus::zvariant::{Fd, OwnedFd as BusFd, Value};
+use zbus::zvariant::{Fd, OwnedFd as BusFd, OwnedValue, Value};
 
 const CALLS: usize = 300;
 const WARM_UP: usize = 30;
 const IMAGE_BYTES: usize = 2 * 1024 * 1024;
 
 type Reply = (String, String, f64, Vec<u8>, HashMap<String, Value<'static>>);
+type Answered = (String, String, f64, Vec<u8>, HashMap<String, OwnedValue>);
 
 struct Echo {
     takes_in: bool,
@@ -93,7 +94,7 @@ async fn p50(connection: &zbus::Connection, name: &str, path: &str, interface: &
         let reply = connection.call_method(Some(name), path, Some(interface), "Check", &body).await.expect("an answer");
         let elapsed = start.elapsed();
         let body = reply.body();
-        let (verdict, reason, ..): Reply = body.deserialize().expect("a reply");
+        let (verdict, reason, ..): Answered = body.deserialize().expect("a reply");
         assert_eq!(verdict, "permit", "{reason}");
         if call >= WARM_UP {
             times.push(elapsed);
