@@ -107,7 +107,9 @@ async fn p50(connection: &zbus::Connection, name: &str, path: &str, interface: &
 /// A daemon with the recorded proxy; the calibration is bound to whatever the recording's digest is.
 fn guard(folder: &Path, address: &str, policy: &str) -> Child {
     let recording = r#"{"answers": {}, "otherwise": {"margin": 3.0, "reliance": 0.2, "wobble": 0.2}}"#;
-    std::fs::write(folder.join("recording.json"), recording).expect("written");
+    let models = folder.join("models");
+    std::fs::create_dir_all(&models).expect("a folder");
+    std::fs::write(models.join("recording.json"), recording).expect("written");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let constitution = std::fs::read_to_string(root.join("config/constitution.toml")).expect("readable");
     let constitution = steadfast::constitution::Constitution::parse(&constitution).expect("valid").digest();
@@ -120,8 +122,8 @@ fn guard(folder: &Path, address: &str, policy: &str) -> Child {
     std::fs::write(folder.join("calibration.toml"), calibration).expect("written");
     let config = format!(
         "constitution = \"{}/config/constitution.toml\"\ncalibration = \"calibration.toml\"\n\
-         [proxy]\nkind = \"recorded\"\nmodels = \".\"\n[bus]\naddress = \"{address}\"\n\
-         [limits]\ndeadline_ms_max = 30000\n[audit]\nfolder = \"audit-{policy}\"\npolicy = \"{policy}\"\n\
+         [proxy]\nkind = \"recorded\"\nmodels = \"models\"\n[bus]\naddress = \"{address}\"\n\
+         [limits]\nclient_checks_per_second_max = 10000\nclient_checks_burst_max = 10000\n[audit]\nfolder = \"audit-{policy}\"\npolicy = \"{policy}\"\n\
          [permit]\nkeys = \"keys\"\n[ledger]\nfolder = \"ledger\"\n",
         root.display()
     );
