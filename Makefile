@@ -35,7 +35,8 @@ test: models $(BUILD)/venv-test/.stamp test-packages ## Set everything up and ru
 	fi
 
 bench: models release ## Print the benchmarks, as ratios in one run
-	@cargo bench --locked --features __bench
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement models/requirements-training.txt
+	cargo bench --locked --features __bench
 
 release: packages
 	@printf '== building the release\n'

@@ -79,7 +79,7 @@ fn main() {
     let whole = p50(&mut wholes);
     println!("compact proxy, {} threads, p50 of {CHECKS} checks", settings.threads);
     println!("  loading to a warm constitution    {:8.0} ms", ms(loading));
-    println!("  image, margin and reliance        {:8.0} ms", ms(p50(&mut margins)));
+    println!("  image and margin alone            {:8.0} ms", ms(p50(&mut margins)));
     println!("  whole check with 20 copies        {:8.0} ms", ms(whole));
     let outside = 1.0 - inside.as_secs_f64() / total.as_secs_f64();
     println!("  time outside ONNX Runtime         {:8.1} %", outside * 100.0);
@@ -90,11 +90,16 @@ fn main() {
 fn twin(root: &Path, whole: Duration) {
     let python = root.join("build/venv/bin/python");
     let script = root.join("benches/python_twin.py");
-    let output = Command::new(python).arg(script).arg("--models").arg(root.join("build/models/compact")).output();
+    let mut twin = Command::new(python);
+    twin.arg(script).args(["--checks", "1", "--models"]).arg(root.join("build/models/compact"));
+    twin.arg("--head").arg(root.join("models/verdict_head.json"));
+    twin.arg("--image").arg(root.join("tests/data/coffee.png"));
+    let output = twin.arg("--constitution").arg(root.join("config/constitution.toml")).output();
     match output {
         Ok(output) if output.status.success() => {
             let said = String::from_utf8_lossy(&output.stdout);
-            let seconds = said.split_whitespace().rev().find_map(|word| word.parse::<f64>().ok());
+            let said = serde_json::from_str::<serde_json::Value>(said.trim());
+            let seconds = said.ok().and_then(|said| said.get("seconds_p50")?.as_f64());
             match seconds {
                 Some(seconds) => {
                     let ratio = seconds / whole.as_secs_f64();
@@ -103,7 +108,7 @@ fn twin(root: &Path, whole: Duration) {
                         seconds * 1e3
                     );
                 }
-                None => println!("  the Python twin printed no time: {said}"),
+                None => println!("  the Python twin printed no time"),
             }
         }
         Ok(output) => println!("  the Python twin failed: {}", String::from_utf8_lossy(&output.stderr)),

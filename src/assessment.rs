@@ -86,8 +86,10 @@ impl Budget for Deadline<'_> {
 pub struct Timings {
     /// Decoding the image and bringing it to the working size.
     pub decode: Duration,
-    /// The clean image's margin, with and without the constitution.
+    /// The clean image's margin: encoding, reading instruction and plan, judging.
     pub margin: Duration,
+    /// The margin without the constitution.
+    pub reliance: Duration,
     /// The perturbed copies.
     pub spread: Duration,
     /// Everything.
@@ -296,10 +298,12 @@ impl<P: Proxy> Assessor<P> {
         evidence.nearest_rules = self.lexicon.nearest(words, NEAREST_RULES).nearest().to_vec();
         let posed = self.proxy.pose(Some(&self.prefix), &question)?;
         let margin = self.proxy.margin(&posed, &seen, None)?;
+        evidence.timings.margin = clock.now().saturating_sub(start);
         budget.check()?;
+        let start = clock.now();
         let bare = self.proxy.pose(None, &question)?;
         let without = self.proxy.margin(&bare, &seen, None)?;
-        evidence.timings.margin = clock.now().saturating_sub(start);
+        evidence.timings.reliance = clock.now().saturating_sub(start);
 
         let start = clock.now();
         evidence.copies = self.margins_of_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), budget)?;
@@ -375,9 +379,15 @@ fn step_texts(plan: &Plan) -> Vec<&str> {
 impl Timings {
     /// Each stage's name and time in milliseconds.
     #[must_use]
-    pub fn stages_ms(&self) -> [(&'static str, f64); 4] {
-        [("decode", self.decode), ("margin", self.margin), ("spread", self.spread), ("total", self.total)]
-            .map(|(stage, time)| (stage, time.as_secs_f64() * 1e3))
+    pub fn stages_ms(&self) -> [(&'static str, f64); 5] {
+        let stages = [
+            ("decode", self.decode),
+            ("margin", self.margin),
+            ("reliance", self.reliance),
+            ("spread", self.spread),
+            ("total", self.total),
+        ];
+        stages.map(|(stage, time)| (stage, time.as_secs_f64() * 1e3))
     }
 }
 
