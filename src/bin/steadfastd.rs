@@ -1,10 +1,8 @@
 //! The daemon. All of it is in [`steadfast::daemon`].
 
-use std::process::ExitCode;
-
 #[cfg(all(feature = "__replay", not(feature = "__bench"), not(debug_assertions)))]
 compile_error!("a release build of the daemon must not hold the recorded proxy");
 
-fn main() -> ExitCode {
+fn main() -> ! {
     steadfast::daemon::main()
 }

@@ -7,7 +7,6 @@ mod memory;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +35,9 @@ use memory::LedgerMemory;
 use worker::Queue;
 
 /// Exit code of a configuration that does not stand; the unit does not restart on it.
-const EXIT_CONFIGURATION: u8 = 78;
+const EXIT_CONFIGURATION: i32 = 78;
+/// Exit code of any other fault.
+const EXIT_FAULT: i32 = 1;
 /// How long answers under way are waited for at the end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
 /// How long each thing that is closed at the end is waited for. All of it stays under the unit's `TimeoutStopSec`.
@@ -64,33 +65,35 @@ struct Arguments {
     config: PathBuf,
 }
 
-/// Reads the command line and runs the daemon.
-#[must_use]
-pub fn main() -> ExitCode {
-    run(&<Arguments as clap::Parser>::parse().config)
+/// Reads the command line, runs the daemon and ends the process.
+pub fn main() -> ! {
+    let code = run(&<Arguments as clap::Parser>::parse().config);
+    // Without the exit handlers of shared libraries: the inference thread may still be loading or hang in an inference,
+    // and ONNX Runtime's handlers pull its state from under it (a SIGTERM while the models loaded ended in signal 11).
+    // Everything written to has been closed by now.
+    signal_hook::low_level::exit(code)
 }
 
 /// Runs the daemon until it is told to stop, and gives its exit code.
-#[must_use]
-pub fn run(config: &Path) -> ExitCode {
+fn run(config: &Path) -> i32 {
     trace_to_stderr();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "no runtime");
-            return ExitCode::FAILURE;
+            return EXIT_FAULT;
         }
     };
     let served = runtime.block_on(serve(config));
     // An inference that hangs must not keep a daemon that is done from ending.
     runtime.shutdown_background();
     match served {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(ending) => {
             tracing::error!(error = %ending, "steadfastd ends");
             match ending {
-                Ending::Configuration(_) => ExitCode::from(EXIT_CONFIGURATION),
-                Ending::Fault(_) => ExitCode::FAILURE,
+                Ending::Configuration(_) => EXIT_CONFIGURATION,
+                Ending::Fault(_) => EXIT_FAULT,
             }
         }
     }
