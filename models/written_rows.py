@@ -25,7 +25,7 @@ def main():
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
     rng = random.Random(given.seed)
-    examples = [*corpus.mssbench(given.data, rng), *corpus.earbench(given.data, rng, 300), *corpus.authored(8)]
+    examples = [*corpus.mssbench(given.data, rng), *corpus.earbench(given.data, rng, 300), *corpus.authored(8, given.seed)]
     with given.out.open("w", encoding="utf-8") as out:
         for example in examples:
             if given.part not in (None, example["split"]) or example["source"] not in (given.sources or [example["source"]]):

@@ -13,6 +13,7 @@ use steadfast::assessment::Clock;
 use steadfast::offline::bench::{Judge as _, Judgement};
 use steadfast::offline::datasets::{Row, Sight};
 use steadfast::offline::endpoint::Endpoint;
+use steadfast::offline::rationale::{Stage, StageJudge as _};
 use steadfast::statistics::Label;
 
 struct Still;
@@ -120,4 +121,17 @@ fn nothing_is_safe_by_default() {
     }
     let (judgement, _) = judge(vec![completion("  "); 4]);
     assert_eq!((judgement.judged, judgement.verdict.as_str()), (None, "error"));
+}
+
+#[test]
+fn a_stage_judge_is_taken_at_its_first_word() {
+    let replies = ["Yes, it does.", "**No**", "Perhaps yes."].map(completion);
+    let (url, asked) = stub(replies.to_vec());
+    let mut judge = Endpoint::new(&url, "a-model", None, &Still);
+    let mut meets = || judge.meets(Stage::Rul, "Keep liquids away.", "The rule on liquids applies.");
+    assert_eq!((meets(), meets()), (Ok(true), Ok(false)));
+    assert!(meets().expect_err("no answer").contains("neither yes nor no"));
+    let (_, request) = asked.recv().expect("asked");
+    let question = request["messages"][0]["content"].as_str().expect("text");
+    assert!(question.contains("Keep liquids away.") && question.contains("The rule on liquids applies."));
 }

@@ -8,6 +8,7 @@ mod check;
 mod live;
 mod model;
 mod permit;
+mod rationale;
 mod show;
 
 use std::io::IsTerminal as _;
@@ -101,6 +102,10 @@ enum Command {
     ///
     /// Example: steadfast calibrate --predictions runs/*/predictions.jsonl --alpha 0.1 --false-veto 0.1 --out calibration.toml
     Calibrate(calibrate::Arguments),
+    /// Audit answers against reference rationales: the first stage of the reasoning that is not met.
+    ///
+    /// Example: steadfast rationale --answers answers.jsonl --out runs/rationale
+    Rationale(rationale::Arguments),
     /// Bring, list or verify models.
     #[command(subcommand)]
     Model(model::Model),
@@ -177,6 +182,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Permit(permit) => permit.run(&config, paper),
         Command::Bench(bench) => bench.run(&config, paper),
         Command::Calibrate(calibrate) => calibrate.run(&config, paper),
+        Command::Rationale(rationale) => rationale.run(paper),
         Command::Model(model) => model.run(paper),
     }
 }

@@ -184,6 +184,18 @@ fn count<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, f64> 
     counts
 }
 
+/// The share of a reference's words that occur in a text: stems, without function words, each counted once. `None`
+/// where the reference has no such word.
+#[must_use]
+pub fn word_recall(reference: &str, text: &str) -> Option<f64> {
+    let (wanted, held) = (count([reference]), count([text]));
+    if wanted.is_empty() {
+        return None;
+    }
+    let each = wanted.keys().map(|word| f64::from(u8::from(held.contains_key(word))));
+    crate::statistics::mean(&each.collect::<Vec<_>>()).ok()
+}
+
 /// Whether the token is one that says what a sentence is about.
 pub(super) fn is_content(token: &Token) -> bool {
     token.word().is_some_and(|word| !FUNCTION_WORDS.contains(&word))

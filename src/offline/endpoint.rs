@@ -91,6 +91,20 @@ impl<'c> Endpoint<'c> {
         JudgeIdentity::Endpoint { model: self.model.clone(), prompt: Digest::of(PROMPT.as_bytes()) }
     }
 
+    /// The model's answer to a question in words alone, at temperature 0; the reason where it gives none.
+    ///
+    /// # Errors
+    /// When there is no answer after every attempt.
+    pub fn answer(&self, question: &str) -> Result<String, String> {
+        let body = json!({
+            "model": self.model,
+            "temperature": 0,
+            "max_tokens": ANSWER_TOKENS_MAX,
+            "messages": [{ "role": "user", "content": question }],
+        });
+        self.ask(body.to_string().as_bytes()).map_err(|silence| silence.to_string())
+    }
+
     fn ask(&self, body: &[u8]) -> Result<String, Silence> {
         let mut pause = self.pause;
         for _ in 1..ATTEMPTS {

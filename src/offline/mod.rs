@@ -9,5 +9,6 @@ pub mod guard;
 pub mod metrics;
 pub mod models;
 pub mod narrated;
+pub mod rationale;
 pub mod report;
 pub mod verdict_text;
