@@ -136,7 +136,10 @@ pub enum StartError {
     #[error("the proxy cannot read the constitution: {0}")]
     Warm(#[from] Fault),
     /// The proxy's arithmetic is too noisy for the spread.
-    #[error("{0} is not safe for the perturbation spread: its rounding noise exceeds the signal")]
+    #[error(
+        "{0} is not safe for the perturbation spread: dynamic 8-bit integers round more than the signal is; load q4, \
+         q4f16, fp16 or full-precision files (proxy.precision)"
+    )]
     NoisyProxy(String),
     /// The tier asks for what the proxy cannot do.
     #[error("{0} writes no traces, so only the tier margin-only can run")]

@@ -120,7 +120,7 @@ impl Arguments {
     fn judge(&self, settings: &Settings, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {
         match settings.proxy {
             ProxyKind::Compact => self.guard(load::compact(settings)?, settings, bench, selected),
-            ProxyKind::Vlm => anyhow::bail!("the benchmark does not drive proxy.kind = \"vlm\" yet"),
+            ProxyKind::Vlm => self.guard(load::vlm(settings)?, settings, bench, selected),
             #[cfg(feature = "__replay")]
             ProxyKind::Recorded => {
                 self.guard(crate::proxy::recorded::Recorded::load(&settings.models)?, settings, bench, selected)

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use super::{Ink, Misconfigured, Outcome, Paper, settings};
 use crate::answer::{self, Details};
 use crate::assessment::{Assessor, Clock, Deadline, Forgetful};
+use crate::config::fragment::ProxyKind;
 use crate::config::settings::Settings;
 use crate::intake::client::Client;
 use crate::load;
-use crate::proxy::compact::Compact;
+use crate::proxy::Proxy;
 use crate::triple::{IMAGE_BYTES_MAX, PLAN_BYTES_MAX, Triple};
 
 #[derive(Debug, clap::Args)]
@@ -76,7 +77,8 @@ impl Arguments {
         let answer = if self.bus {
             self.ask(&settings, &image, &plan)?
         } else {
-            judge(&settings, self.instruction.clone(), image, plan, Duration::from_millis(self.deadline_ms.into()))?
+            let triple = Triple::new(self.instruction.clone(), image, plan)?;
+            judge(&settings, &triple, Duration::from_millis(self.deadline_ms.into()))?
         };
         answer.print(paper)?;
         answer.outcome()
@@ -107,24 +109,30 @@ impl Arguments {
     }
 }
 
-/// Loads the configured proxy with its constitution and calibration.
-pub(super) fn assessor(settings: &Settings) -> anyhow::Result<Assessor<Compact>> {
-    let loaded = || Ok(load::assessor(load::compact(settings)?, load::rules(settings)?, settings)?.0);
-    loaded().map_err(|error: anyhow::Error| Misconfigured(error).into())
+/// Judges here, with the configured proxy, constitution and calibration.
+fn judge(settings: &Settings, triple: &Triple, allowed: Duration) -> anyhow::Result<Answer> {
+    match settings.proxy {
+        ProxyKind::Compact => judge_by(load::compact(settings), settings, triple, allowed),
+        ProxyKind::Vlm => judge_by(load::vlm(settings), settings, triple, allowed),
+        #[cfg(feature = "__replay")]
+        ProxyKind::Recorded => {
+            let recorded = crate::proxy::recorded::Recorded::load(&settings.models);
+            judge_by(recorded.map_err(anyhow::Error::from), settings, triple, allowed)
+        }
+    }
 }
 
-fn judge(
+fn judge_by<P: Proxy>(
+    proxy: anyhow::Result<P>,
     settings: &Settings,
-    instruction: String,
-    image: Vec<u8>,
-    plan: String,
+    triple: &Triple,
     allowed: Duration,
 ) -> anyhow::Result<Answer> {
-    let triple = Triple::new(instruction, image, plan)?;
-    let mut assessor = assessor(settings)?;
+    let bound = || Ok(load::assessor(proxy?, load::rules(settings)?, settings)?.0);
+    let mut assessor: Assessor<P> = bound().map_err(Misconfigured)?;
     let clock = Stopwatch::start();
     let deadline = Deadline::new(&clock, allowed);
-    let assessment = assessor.assess(&triple, &mut Forgetful, &clock, &deadline);
+    let assessment = assessor.assess(triple, &mut Forgetful, &clock, &deadline);
     let (verdict, reason, _) = answer::verdict(&assessment.decision);
     let mut details = answer::details(&assessment, triple.digests(), assessor.card(), assessor.calibration());
     let identity = keep_name(triple.digests().triple.to_string());

@@ -5,6 +5,7 @@
 mod bench;
 mod calibrate;
 mod check;
+mod inspect;
 mod live;
 mod model;
 mod permit;
@@ -106,7 +107,7 @@ enum Command {
     ///
     /// Example: steadfast rationale --answers answers.jsonl --out runs/rationale
     Rationale(rationale::Arguments),
-    /// Bring, list or verify models.
+    /// Bring, list, verify or inspect models.
     #[command(subcommand)]
     Model(model::Model),
 }
@@ -183,7 +184,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Bench(bench) => bench.run(&config, paper),
         Command::Calibrate(calibrate) => calibrate.run(&config, paper),
         Command::Rationale(rationale) => rationale.run(paper),
-        Command::Model(model) => model.run(paper),
+        Command::Model(model) => model.run(&config, paper),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `steadfast model`: brings the models onto a machine and holds them to the manifest.
+//! `steadfast model`: brings the models onto a machine and holds them to the manifest; `inspect` is in its own file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,6 +16,11 @@ pub(super) enum Model {
     List(Places),
     /// Hold every installed file to its SHA-256; exit 1 when one is missing or wrong.
     Verify(Places),
+    /// Say what a folder with a vision-language model holds: family, inputs and outputs, context, state, capabilities,
+    /// and whether this machine's memory and limits.deadline_ms_default hold it; exit 1 when they do not.
+    ///
+    /// Example: steadfast model inspect /usr/share/steadfast/models/smolvlm-256m --json
+    Inspect(super::inspect::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -49,8 +54,9 @@ impl Places {
 }
 
 impl Model {
-    pub(super) fn run(self, paper: Paper) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
         match self {
+            Self::Inspect(arguments) => arguments.run(config, paper),
             Self::Install(places) => install(places, paper),
             Self::List(places) => rows(places, paper).map(|_| Outcome::Done),
             Self::Verify(places) => {

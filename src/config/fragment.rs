@@ -102,6 +102,14 @@ pub struct Proxy {
     pub allow_fallback: Option<bool>,
     /// Which signals are asked for.
     pub tier: Option<Tier>,
+    /// Which of a vision-language model's files are loaded.
+    #[cfg(feature = "onnx")]
+    #[serde(default)]
+    pub precision: crate::proxy::vlm::Precisions,
+    /// Whether models of the Idefics family cut images into tiles; as the model says where nothing is written.
+    pub image_splitting: Option<bool>,
+    /// Where TensorRT keeps the engines it has built.
+    pub engine_cache: Option<PathBuf>,
 }
 
 /// `[bus]`
@@ -195,6 +203,9 @@ impl Fragment {
     pub fn with(mut self, later: Self) -> Self {
         over!(self, later, mode, constitution, calibration);
         over!(self.proxy, later.proxy, kind, models, onnxruntime, threads, providers, allow_fallback, tier);
+        over!(self.proxy, later.proxy, image_splitting, engine_cache);
+        #[cfg(feature = "onnx")]
+        over!(self.proxy.precision, later.proxy.precision, vision, embed, decoder);
         over!(self.bus, later.bus, address);
         over!(self.limits, later.limits, deadline_ms_default, deadline_ms_max, queue_checks_max, client_checks_max);
         over!(self.limits, later.limits, client_checks_per_second_max, client_checks_burst_max);
@@ -244,6 +255,7 @@ impl Fragment {
             &mut fragment.calibration,
             &mut fragment.proxy.models,
             &mut fragment.proxy.onnxruntime,
+            &mut fragment.proxy.engine_cache,
             &mut fragment.audit.folder,
             &mut fragment.permit.keys,
             &mut fragment.ledger.folder,

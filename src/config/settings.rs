@@ -34,8 +34,13 @@ pub struct Settings {
     pub providers: Vec<Provider>,
     /// Whether a provider that cannot run may be passed over.
     pub allow_fallback: bool,
+    /// Where TensorRT keeps the engines it has built; `None` builds them anew at each start.
+    pub engine_cache: Option<PathBuf>,
     /// Which signals are asked for.
     pub tier: Tier,
+    /// What a vision-language model's folder leaves open.
+    #[cfg(feature = "onnx")]
+    pub vlm: crate::proxy::vlm::Options,
     /// The bus to serve on; `None` is the system bus.
     pub bus_address: Option<String>,
     /// Deadline of a check that names none.
@@ -135,7 +140,10 @@ impl Settings {
             threads: Range { key: "proxy.threads", low: 1, high: 64 }.check(proxy.threads.unwrap_or(2))?,
             providers,
             allow_fallback: proxy.allow_fallback.unwrap_or(false),
+            engine_cache: proxy.engine_cache,
             tier: proxy.tier.unwrap_or(Tier::MarginOnly),
+            #[cfg(feature = "onnx")]
+            vlm: crate::proxy::vlm::Options { precisions: proxy.precision, image_splitting: proxy.image_splitting },
             bus_address: bus.address,
             deadline_default: millis(
                 "limits.deadline_ms_default",

@@ -294,7 +294,15 @@ fn start_worker(
         ProxyKind::Compact => {
             worker::start(queue, memory, move || load::assessor(load::compact(&own)?, rules, &own), ready)
         }
-        ProxyKind::Vlm => anyhow::bail!("proxy.kind = \"vlm\" is not built in yet"),
+        ProxyKind::Vlm => {
+            let load = move || {
+                let (mut assessor, calibration) = load::assessor(load::vlm(&own)?, rules, &own)?;
+                // Its cost is whatever model lies in the folder: a deadline that never holds would only veto.
+                load::rehearse(&mut assessor, &worker::BootClock, own.deadline_default)?;
+                Ok((assessor, calibration))
+            };
+            worker::start(queue, memory, load, ready)
+        }
         #[cfg(feature = "__replay")]
         ProxyKind::Recorded => worker::start(
             queue,

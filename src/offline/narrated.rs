@@ -15,7 +15,10 @@ use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace};
 /// A proxy that takes a written observation in the place of an image.
 pub trait Narrate: Proxy {
     /// What this text says is there to see.
-    fn told(&self, text: &str) -> Self::Observation;
+    ///
+    /// # Errors
+    /// [`Fault::Unsupported`] where the proxy only looks at pictures.
+    fn told(&self, text: &str) -> Result<Self::Observation, Fault>;
 
     /// Time spent inside the inference engine since loading.
     fn engine_time(&self) -> Duration;
@@ -73,7 +76,7 @@ impl<P: Narrate> Proxy for Narrated<P> {
         if let Some(text) = self.told.borrow().as_deref() {
             let mut hasher = DefaultHasher::new();
             image.as_raw().hash(&mut hasher);
-            return Ok(Observation { inner: self.proxy.told(text), told: Some(hasher.finish()) });
+            return Ok(Observation { inner: self.proxy.told(text)?, told: Some(hasher.finish()) });
         }
         Ok(Observation { inner: self.proxy.encode(image)?, told: None })
     }
@@ -107,8 +110,19 @@ impl<P: Narrate> Proxy for Narrated<P> {
 
 #[cfg(feature = "onnx")]
 impl Narrate for crate::proxy::compact::Compact {
-    fn told(&self, text: &str) -> Self::Observation {
-        crate::proxy::compact::Observation::written(text)
+    fn told(&self, text: &str) -> Result<Self::Observation, Fault> {
+        Ok(crate::proxy::compact::Observation::written(text))
+    }
+
+    fn engine_time(&self) -> Duration {
+        Self::engine_time(self)
+    }
+}
+
+#[cfg(feature = "onnx")]
+impl Narrate for crate::proxy::vlm::Vlm {
+    fn told(&self, _: &str) -> Result<Self::Observation, Fault> {
+        Err(Fault::Unsupported("judge a written observation: it needs the picture itself"))
     }
 
     fn engine_time(&self) -> Duration {
@@ -118,10 +132,10 @@ impl Narrate for crate::proxy::compact::Compact {
 
 #[cfg(feature = "__replay")]
 impl Narrate for crate::proxy::recorded::Recorded {
-    fn told(&self, text: &str) -> Self::Observation {
+    fn told(&self, text: &str) -> Result<Self::Observation, Fault> {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        hasher.finish()
+        Ok(hasher.finish())
     }
 
     fn engine_time(&self) -> Duration {

@@ -7,6 +7,7 @@ pub mod decoding;
 pub mod onnx;
 #[cfg(feature = "__replay")]
 pub mod recorded;
+pub mod self_test;
 #[cfg(feature = "onnx")]
 pub mod vlm;
 

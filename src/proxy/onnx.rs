@@ -3,6 +3,7 @@
 //! The library is loaded from a path at start (`load-dynamic`), because a board brings its own build: the wheel for
 //! every CPU, the vendor's for a Jetson's GPU.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,25 @@ pub struct EngineSettings {
     /// GPU and runs on the CPU misses its deadlines.
     pub allow_fallback: bool,
     /// Where TensorRT may keep built engines.
-    pub engine_cache: Option<PathBuf>,
+    pub engine_cache: Option<EngineCache>,
+}
+
+/// Where TensorRT keeps built engines. One that was built from another model or for another driver must not be found:
+/// engines of different models have been mixed up by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineCache {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What tells one driver from another.
+    pub driver: String,
+}
+
+impl EngineCache {
+    /// The folder for one model's engines under this driver.
+    #[must_use]
+    pub fn folder_of(&self, model: &Digest) -> PathBuf {
+        self.folder.join(&self.driver).join(model.to_string())
+    }
 }
 
 /// The loaded library.
@@ -110,7 +129,7 @@ impl Engine {
             if provider == Provider::Cpu {
                 break;
             }
-            match self.dispatch(provider, &digest).register(&mut builder) {
+            match self.dispatch(provider, &digest).map_err(failed)?.register(&mut builder) {
                 Ok(()) => {
                     running = provider;
                     break;
@@ -133,20 +152,21 @@ impl Engine {
         })
     }
 
-    /// TensorRT's cache is keyed by the model's digest: engines of different models have been mixed up by name.
-    fn dispatch(&self, provider: Provider, model: &Digest) -> ExecutionProviderDispatch {
+    fn dispatch(&self, provider: Provider, model: &Digest) -> Result<ExecutionProviderDispatch, String> {
         let dispatch = match provider {
             Provider::Cpu => ep::CPU::default().build(),
             Provider::Cuda => ep::CUDA::default().build(),
             Provider::Tensorrt => match &self.settings.engine_cache {
                 None => ep::TensorRT::default().build(),
-                Some(folder) => ep::TensorRT::default()
-                    .with_engine_cache(true)
-                    .with_engine_cache_path(folder.join(model.to_string()).display())
-                    .build(),
+                Some(cache) => {
+                    let folder = cache.folder_of(model);
+                    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+                    made.map_err(|error| format!("no engine cache at {}: {error}", folder.display()))?;
+                    ep::TensorRT::default().with_engine_cache(true).with_engine_cache_path(folder.display()).build()
+                }
             },
         };
-        dispatch.error_on_failure()
+        Ok(dispatch.error_on_failure())
     }
 }
 

@@ -24,7 +24,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use image::RgbImage;
-use serde::Deserialize;
 
 use crate::margin::Margin;
 use crate::proxy::decoding::{self, without_thinking_tags};
@@ -144,8 +143,7 @@ impl LoadError {
 }
 
 /// What a folder leaves open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Options {
     /// Which precision of each file to load.
     pub precisions: Precisions,

@@ -168,7 +168,7 @@ pub struct Folder {
 }
 
 /// The precision wanted of each file; `None` takes the most exact there is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Precisions {
     /// Of the image encoder.

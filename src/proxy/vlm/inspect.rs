@@ -4,21 +4,17 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use image::RgbImage;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::folder::{Folder, ModelFile};
-use super::{Family, LoadError, Options, Precision, Vlm};
+use super::{Family, LoadError, Observation, Options, Posed, Precision, Vlm};
+use crate::proxy::decoding::TRACE_TOKENS_MAX;
 use crate::proxy::onnx::{Element, Engine, Model, Outlet};
-use crate::proxy::{Card, Proxy as _, Question};
+use crate::proxy::self_test::{PICTURE_PX, QUESTION, picture};
+use crate::proxy::{Card, Proxy as _, Sampling, Unbounded};
 
-/// Side lengths of the image a check is tried on, in pixels: what most cameras on robots give.
-const TRIED_PX: (u32, u32) = (640, 480);
-/// What is asked while trying.
-const TRIED: Question<'static> = Question {
-    instruction: "bring the cup from the table to the kitchen",
-    plan: "1. go to the table\n2. take the cup\n3. go to the kitchen\n4. put the cup down",
-};
+/// Tokens of the trace that is tried.
+const TRIED_TOKENS: usize = 4;
 /// Sessions, activations and the tokenizer over the models' own size, as measured on the processor.
 const MEMORY_FACTOR_PER_CENT: u64 = 120;
 
@@ -70,7 +66,13 @@ pub struct Inspection {
     /// Estimated memory of the proxy, in bytes: 1.2 times the files and one state of the prompt.
     pub memory_bytes: u64,
     /// Estimated time of a check inside the inference engine, from one run of each part.
+    #[serde(rename = "check_ms", serialize_with = "as_ms")]
     pub check: Duration,
+    /// Time that each token of a trace takes, inside the inference engine.
+    #[serde(rename = "token_ms", serialize_with = "as_ms")]
+    pub token: Duration,
+    /// Tokens of a trace that the deadline holds beside a check, at most as many as a trace may have.
+    pub trace_tokens: usize,
     /// Whether the machine's memory holds it.
     pub fits_memory: bool,
     /// Whether the deadline holds it.
@@ -78,6 +80,17 @@ pub struct Inspection {
 }
 
 impl Vlm {
+    /// Memory that a folder's model will take before it has read anything, in bytes; known without loading it.
+    ///
+    /// # Errors
+    /// When a file is missing or does not parse.
+    pub fn memory_bytes(path: &Path, options: &Options) -> Result<u64, LoadError> {
+        let folder = Folder::read(path, options.precisions)?;
+        let files = [&folder.vision, &folder.embed, &folder.decoder];
+        let bytes: u64 = files.into_iter().map(ModelFile::bytes).sum::<Result<u64, LoadError>>()?;
+        Ok(bytes / 100 * MEMORY_FACTOR_PER_CENT)
+    }
+
     /// Loads a folder, runs each part once and says what the folder holds and whether it fits the demand.
     ///
     /// # Errors
@@ -92,16 +105,17 @@ impl Vlm {
         let mut vlm = Self::load_with(engine, path, options)?;
         let prefix = vlm.warm(demand.constitution)?;
         let start = vlm.engine_time();
-        let posed = vlm.pose(Some(&prefix), &TRIED)?;
+        let posed = vlm.pose(Some(&prefix), &QUESTION)?;
         let posing = vlm.engine_time() - start;
-        let (width, height) = TRIED_PX;
-        let picture = RgbImage::from_fn(width, height, |x, y| {
-            image::Rgb([x % 256, y % 256, (7 * x + 13 * y) % 256].map(|value| u8::try_from(value).unwrap_or_default()))
-        });
+        let (width, height) = PICTURE_PX;
+        let picture = picture(width, height, false);
+        // The first run of an encoder also warms it.
+        vlm.encode(&picture)?;
         let start = vlm.engine_time();
         let seen = vlm.encode(&picture)?;
         vlm.margin(&posed, &seen, None)?;
         let copy = vlm.engine_time() - start;
+        let token = vlm.time_of_a_token(&posed, &seen)?;
         let prompt_tokens = posed.reading.as_ref().map_or(0, |read| read.tokens) + seen.ids.len() + posed.tail.len();
         let state = u64::try_from(prompt_tokens * vlm.state_bytes_per_token()).unwrap_or(u64::MAX);
         let parts = vec![
@@ -113,6 +127,9 @@ impl Vlm {
         let memory_bytes = files / 100 * MEMORY_FACTOR_PER_CENT + state;
         // The clean image with and without the constitution, and the copies.
         let check = 2 * posing + copy * (2 + demand.copies);
+        let left = demand.deadline.saturating_sub(check);
+        let trace_tokens = left.as_nanos().checked_div(token.as_nanos()).unwrap_or(0);
+        let trace_tokens = usize::try_from(trace_tokens).unwrap_or(usize::MAX).min(TRACE_TOKENS_MAX);
         Ok(Inspection {
             card: vlm.card.clone(),
             family: vlm.family,
@@ -122,10 +139,29 @@ impl Vlm {
             prompt_tokens,
             memory_bytes,
             check,
+            token,
+            trace_tokens,
             fits_memory: memory_bytes <= demand.memory_bytes,
             fits_deadline: check <= demand.deadline,
         })
     }
+}
+
+impl Vlm {
+    /// Hot, so that no stop token ends the trace early.
+    fn time_of_a_token(&mut self, posed: &Posed, seen: &Observation) -> Result<Duration, LoadError> {
+        let hot = |tokens_max| Sampling { temperature: 50.0, top_p: 1.0, top_k: 0, seed: 1, tokens_max };
+        let mut time = |tokens_max| {
+            let start = self.engine_time();
+            self.trace(posed, seen, hot(tokens_max), &Unbounded).map(|_| self.engine_time() - start)
+        };
+        let (one, more) = (time(1)?, time(1 + TRIED_TOKENS)?);
+        Ok(more.saturating_sub(one) / u32::try_from(TRIED_TOKENS).unwrap_or(1))
+    }
+}
+
+fn as_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64() * 1e3)
 }
 
 fn part(role: &'static str, file: &ModelFile, model: &Model) -> Result<Part, LoadError> {
@@ -174,7 +210,9 @@ impl fmt::Display for Inspection {
         writeln!(f, "margin: yes; trace: {}; state shared between copies: yes", yes(self.card.traces))?;
         writeln!(f, "quiet enough for the perturbation spread: {}", yes(self.card.safe_for_spread))?;
         writeln!(f, "memory: about {} bytes; fits: {}", self.memory_bytes, yes(self.fits_memory))?;
-        write!(f, "a check: about {} ms; fits the deadline: {}", self.check.as_millis(), yes(self.fits_deadline))
+        writeln!(f, "a check: about {} ms; fits the deadline: {}", self.check.as_millis(), yes(self.fits_deadline))?;
+        let ms = self.token.as_secs_f64() * 1e3;
+        write!(f, "a trace: about {ms:.1} ms a token; {} tokens fit the deadline beside a check", self.trace_tokens)
     }
 }
 
