@@ -42,6 +42,7 @@ pub fn details(assessment: &Assessment, digests: &Digests, card: &Card, calibrat
         put("stance_evidence", json!(words));
     }
     put("scene", json!(evidence.scene));
+    put("trace", json!(evidence.trace));
     put("refused_task", json!(evidence.refused_task));
     if let Some(readings) = assessment.readings() {
         put_readings(readings, &mut put);
@@ -64,12 +65,18 @@ pub fn details(assessment: &Assessment, digests: &Digests, card: &Card, calibrat
 
 fn put_readings(readings: &Readings, put: &mut impl FnMut(&str, Value)) {
     put("tier", json!(readings.tier));
+    put("fallback", json!(readings.fallback));
     put("margin", json!(readings.margin));
     put("refuse_log_odds", json!(readings.refuse_log_odds));
     put("spread", json!(readings.spread));
     put("copies", json!(readings.copies));
     put("flip_share", json!(readings.flip_share));
     put("reliance", json!(readings.reliance));
+    if !readings.trace_ambiguity.is_empty() {
+        put("trace_ambiguity", json!(readings.trace_ambiguity));
+    }
+    put("forced_spread", json!(readings.forced_spread));
+    put("traced_spread", json!(readings.traced_spread));
     put("decoding_instability", json!(readings.decoding_instability));
     put("malleability", json!(readings.malleability));
 }

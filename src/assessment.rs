@@ -1,6 +1,8 @@
 //! The one path a triple takes, in the order the data moves. The daemon, the command line and the offline tools all
 //! come through [`Assessor::assess`]; the clock, the ledger and the proxy are passed in.
 
+mod traced;
+
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -17,9 +19,13 @@ use crate::plan::{Form, Plan, Stance, stance};
 use crate::proxy::{Budget, Card, Fault, Proxy, Question};
 use crate::scene::resize::{self, Filter};
 use crate::scene::{decode, perturb};
+use crate::signals::malleability::ScoreError;
 use crate::signals::perturbation_spread::PerturbationSpread;
+use crate::signals::trace_ambiguity::{self, LexiconError};
 use crate::signals::{Feature, Features};
 use crate::triple::{Digest, Triple};
+
+use traced::{Subject, Traced, tier_of};
 
 /// Rules named in an explanation.
 pub const NEAREST_RULES: usize = 3;
@@ -77,7 +83,11 @@ impl<'c> Deadline<'c> {
 
 impl Budget for Deadline<'_> {
     fn spend(&self) -> ControlFlow<()> {
-        if self.clock.now() < self.at { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        self.keep(Duration::ZERO)
+    }
+
+    fn keep(&self, time: Duration) -> ControlFlow<()> {
+        if self.clock.now() + time < self.at { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 
@@ -92,6 +102,8 @@ pub struct Timings {
     pub reliance: Duration,
     /// The perturbed copies.
     pub spread: Duration,
+    /// Traces and the verdicts that follow them.
+    pub traces: Duration,
     /// Everything.
     pub total: Duration,
 }
@@ -105,6 +117,8 @@ pub struct Evidence {
     pub image: Option<decode::Facts>,
     /// What the proxy says is in the image.
     pub scene: Option<String>,
+    /// What the proxy wrote about the clean image, where the tier reads traces and was reached.
+    pub trace: Option<String>,
     /// The rules nearest the task, nearest first.
     pub nearest_rules: Vec<NearRule>,
     /// Rules with a machine-checkable limit that the plan breaks.
@@ -144,6 +158,15 @@ pub enum StartError {
     /// The tier asks for what the proxy cannot do.
     #[error("{0} writes no traces, so only the tier margin-only can run")]
     NoTraces(String),
+    /// The calibration was fitted with signals that the tier does not read.
+    #[error("the calibration's composite needs {feature}; set proxy.tier = \"{}\"", tier_of(*feature))]
+    TierTooLow {
+        /// The signal.
+        feature: Feature,
+    },
+    /// The marker phrases this program was built with are no lexicon.
+    #[error("the marker phrases cannot be used: {0}")]
+    Markers(#[from] LexiconError),
 }
 
 /// A proxy that has read its constitution, and the calibration that belongs to both.
@@ -153,6 +176,7 @@ pub struct Assessor<P: Proxy> {
     prefix: P::Prefix,
     constitution: Constitution,
     lexicon: Lexicon,
+    markers: trace_ambiguity::Lexicon,
     calibration: Calibration,
     tier: Tier,
 }
@@ -169,16 +193,17 @@ impl<P: Proxy> Assessor<P> {
         tier: Tier,
     ) -> Result<Self, StartError> {
         let card = proxy.card();
-        calibration.check_bound(card.digest, constitution.digest(), card.prompt_layout)?;
+        check_belongs(&calibration, &constitution, card, tier)?;
         if !card.safe_for_spread {
             return Err(StartError::NoisyProxy(card.name.clone()));
         }
-        if tier != Tier::MarginOnly && !card.traces {
+        if tier != Tier::MarginOnly && card.traces.is_none() {
             return Err(StartError::NoTraces(card.name.clone()));
         }
         let prefix = proxy.warm(&constitution.prompt_text())?;
         let lexicon = Lexicon::of(&constitution);
-        Ok(Self { proxy, prefix, constitution, lexicon, calibration, tier })
+        let markers = trace_ambiguity::Lexicon::shipped()?;
+        Ok(Self { proxy, prefix, constitution, lexicon, markers, calibration, tier })
     }
 
     /// Swaps in a constitution and the calibration that belongs to it, or keeps the old ones and says why.
@@ -186,8 +211,7 @@ impl<P: Proxy> Assessor<P> {
     /// # Errors
     /// When they do not belong together or the proxy cannot read the constitution; nothing has changed then.
     pub fn reload(&mut self, constitution: Constitution, calibration: Calibration) -> Result<(), StartError> {
-        let card = self.proxy.card();
-        calibration.check_bound(card.digest, constitution.digest(), card.prompt_layout)?;
+        check_belongs(&calibration, &constitution, self.proxy.card(), self.tier)?;
         self.prefix = self.proxy.warm(&constitution.prompt_text())?;
         self.lexicon = Lexicon::of(&constitution);
         (self.constitution, self.calibration) = (constitution, calibration);
@@ -283,7 +307,7 @@ impl<P: Proxy> Assessor<P> {
         }
     }
 
-    /// Asks the proxy: the clean margin, the reliance, the perturbed copies.
+    /// Asks the proxy: the clean margin, the reliance, the perturbed copies, and what the tier reads beyond margins.
     fn read(
         &mut self,
         triple: &Triple,
@@ -309,64 +333,108 @@ impl<P: Proxy> Assessor<P> {
         evidence.timings.reliance = clock.now().saturating_sub(start);
 
         let start = clock.now();
-        evidence.copies = self.margins_of_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), budget)?;
+        let copies = self.judge_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), budget)?;
+        evidence.copies = copies.margins;
         evidence.timings.spread = clock.now().saturating_sub(start);
-        self.weigh(margin, without, &evidence.copies)
+
+        let start = clock.now();
+        let seed = triple.digests().triple.seed();
+        let subject = Subject { posed: &posed, seen: &seen, copies: &copies.seen, seed };
+        let mut traced = self.read_traces(&subject, evidence.timings.margin, clock, budget)?;
+        evidence.trace = traced.trace.take().map(|trace| trace.text);
+        evidence.timings.traces = clock.now().saturating_sub(start);
+        self.weigh(margin, without, &evidence.copies, traced)
     }
 
-    /// The margins of the perturbed copies, in the order they are dealt.
-    fn margins_of_copies(
+    /// The margins of the perturbed copies, in the order they are dealt, and what was seen in each where traces follow.
+    fn judge_copies(
         &mut self,
         triple: &Triple,
         scene: &RgbImage,
         posed: &P::Posed,
         clean: u64,
         budget: &dyn Budget,
-    ) -> Result<Vec<Margin>, Failure> {
+    ) -> Result<Copies<P>, Failure> {
         let seed = triple.digests().triple.seed();
         let mut copy = RgbImage::new(0, 0);
-        let mut margins = Vec::with_capacity(perturb::COPIES);
+        let mut copies = Copies { margins: Vec::with_capacity(perturb::COPIES), seen: Vec::new() };
         let mut sees = false;
         for index in 0..perturb::COPIES {
             budget.check()?;
             perturb::copy_into(scene, seed, index, &mut copy);
             let seen = self.proxy.encode(&copy)?;
             sees |= self.proxy.fingerprint(&seen) != clean;
-            margins.push(self.proxy.margin(posed, &seen, None)?);
+            copies.margins.push(self.proxy.margin(posed, &seen, None)?);
+            if self.tier != Tier::MarginOnly {
+                copies.seen.push(seen);
+            }
         }
         // An encoder that answers alike to twenty different images would read as perfectly firm.
-        if sees { Ok(margins) } else { Err(Failure::Proxy(Fault::Blind)) }
+        if sees { Ok(copies) } else { Err(Failure::Proxy(Fault::Blind)) }
     }
 
     /// Turns margins into readings.
-    fn weigh(&self, margin: Margin, without: Margin, copies: &[Margin]) -> Result<Readings, Failure> {
+    fn weigh(&self, margin: Margin, without: Margin, copies: &[Margin], traced: Traced) -> Result<Readings, Failure> {
         let undefined = |error: &dyn std::fmt::Display| Failure::Proxy(Fault::Engine(error.to_string()));
         let refuse_log_odds = self.calibration.margin.refuse_log_odds(margin).map_err(Fault::NonFinite)?;
         let spread = PerturbationSpread::measure(margin, copies, |copy| self.calibration.refuses(copy))
             .map_err(|error| undefined(&error))?;
         let reliance =
             crate::signals::constitution_reliance::constitution_reliance(without, margin).map_err(Fault::NonFinite)?;
-        let features = Features::from([
+        let mut features = Features::from([
             (Feature::PerturbationSpread, spread.nats),
             (Feature::RelativeSpread, spread.relative),
             (Feature::FlipShare, spread.flip_share),
             (Feature::ConstitutionReliance, reliance),
             (Feature::MarginSize, margin.nats().abs()),
         ]);
-        let malleability = self.calibration.composite.score(&features).map_err(|error| undefined(&error))?;
+        let (tier, fallback) = (traced.tier(), traced.fallback);
+        features.extend(traced.features);
+        let malleability = self.calibration.composite.score(&features).map_err(|error| match (error, fallback) {
+            (ScoreError::Missing(feature), Some(fallback)) => Failure::ShortOfTier { feature, fallback },
+            (error, _) => undefined(&error),
+        })?;
         Ok(Readings {
-            tier: self.tier,
+            tier,
+            fallback,
             margin,
             refuse_log_odds,
             spread: Some(spread.nats),
             copies: u32::try_from(copies.len()).unwrap_or(u32::MAX),
             flip_share: Some(spread.flip_share),
             reliance: Some(reliance),
-            trace_ambiguity: Vec::new(),
-            decoding_instability: None,
+            trace_ambiguity: traced.ambiguity,
+            forced_spread: traced.forced_spread,
+            traced_spread: traced.traced_spread,
+            decoding_instability: traced.instability,
             malleability: Some(malleability.get()),
         })
     }
+}
+
+/// The perturbed copies as judged.
+struct Copies<P: Proxy> {
+    margins: Vec<Margin>,
+    /// Empty where the tier reads no traces.
+    seen: Vec<P::Observation>,
+}
+
+/// Whether a calibration belongs to what is in use, and the tier reads what its composite needs. A composite over
+/// traces belongs to what writes them too.
+fn check_belongs(
+    calibration: &Calibration,
+    constitution: &Constitution,
+    card: &Card,
+    tier: Tier,
+) -> Result<(), StartError> {
+    let needed = calibration.composite.features().max_by_key(|&feature| tier_of(feature));
+    let needs_traces = needed.is_some_and(|feature| tier_of(feature) > Tier::MarginOnly);
+    if let Some(feature) = needed.filter(|&feature| tier_of(feature) > tier) {
+        return Err(StartError::TierTooLow { feature });
+    }
+    let proxy = card.traces.filter(|&traces| needs_traces || calibration.bound.proxy == traces);
+    calibration.check_bound(proxy.unwrap_or(card.digest), constitution.digest(), card.prompt_layout)?;
+    Ok(())
 }
 
 /// What the proxy is asked about: the steps as they read, whatever form they were written in; where there is no marked
@@ -382,12 +450,13 @@ fn step_texts(plan: &Plan) -> Vec<&str> {
 impl Timings {
     /// Each stage's name and time in milliseconds.
     #[must_use]
-    pub fn stages_ms(&self) -> [(&'static str, f64); 5] {
+    pub fn stages_ms(&self) -> [(&'static str, f64); 6] {
         let stages = [
             ("decode", self.decode),
             ("margin", self.margin),
             ("reliance", self.reliance),
             ("spread", self.spread),
+            ("traces", self.traces),
             ("total", self.total),
         ];
         stages.map(|(stage, time)| (stage, time.as_secs_f64() * 1e3))

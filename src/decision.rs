@@ -13,6 +13,7 @@ use crate::margin::Margin;
 use crate::plan::Stance;
 use crate::proxy::Fault;
 use crate::scene::decode::ImageError;
+use crate::signals::Feature;
 use crate::triple::{Digests, TripleError};
 
 /// Why the answer is no. The codes are stable: they are in records, on the bus and in integrators' code.
@@ -140,6 +141,14 @@ pub enum Failure {
     /// The proxy failed.
     #[error(transparent)]
     Proxy(#[from] Fault),
+    /// The calibration's composite needs a reading that the check fell short of.
+    #[error("the composite needs {feature}, which the tier {} reads: {}", fallback.asked, fallback.why)]
+    ShortOfTier {
+        /// The reading.
+        feature: Feature,
+        /// Which tier was not reached, and why.
+        fallback: Fallback,
+    },
     /// The record could not be stored.
     #[error("the audit log cannot be written: {0}")]
     Audit(String),
@@ -171,6 +180,8 @@ impl Failure {
                 | Fault::Engine(_)
                 | Fault::NotRecorded,
             ) => Reason::ProxyFault,
+            Self::ShortOfTier { fallback: Fallback { why: Shortfall::Deadline, .. }, .. } => Reason::Deadline,
+            Self::ShortOfTier { fallback: Fallback { why: Shortfall::EmptyTrace, .. }, .. } => Reason::ProxyFault,
             Self::Audit(_) => Reason::AuditUnavailable,
             Self::NotReady => Reason::NotReady,
             Self::Internal(_) => Reason::Internal,
@@ -179,7 +190,7 @@ impl Failure {
 }
 
 /// Which signals were asked of the proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
     /// A2 and A3: margins alone.
@@ -190,11 +201,59 @@ pub enum Tier {
     Full,
 }
 
+impl Tier {
+    /// The stable word, as it is written in files.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::MarginOnly => "margin-only",
+            Self::TraceOnce => "trace-once",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Why a check did not reach the tier that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shortfall {
+    /// The deadline does not hold the traces.
+    Deadline,
+    /// The trace has no words, so nothing can be counted in it.
+    EmptyTrace,
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deadline => "the deadline does not hold the traces",
+            Self::EmptyTrace => "the trace has no words",
+        })
+    }
+}
+
+/// A check that did not reach the tier that was asked for; [`Readings::tier`] is the one it reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fallback {
+    /// The tier asked for.
+    pub asked: Tier,
+    /// Why it was not reached.
+    pub why: Shortfall,
+}
+
 /// What the proxy's answers amount to. A reading that was not taken is `None`; it never has a default.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Readings {
-    /// Which signals were asked for.
+    /// Which signals were read.
     pub tier: Tier,
+    /// Where more were asked for, which and why they were not read.
+    pub fallback: Option<Fallback>,
     /// The clean image's margin, in nats; positive leans to comply.
     pub margin: Margin,
     /// Calibrated log-odds that the plan should be refused, in nats.
@@ -209,6 +268,10 @@ pub struct Readings {
     pub reliance: Option<f64>,
     /// A1: marker densities per 100 words and the trace's length, in the order of the lexicon; empty without a trace.
     pub trace_ambiguity: Vec<f64>,
+    /// Standard deviation over the copies of the margin after the clean image's trace, in nats.
+    pub forced_spread: Option<f64>,
+    /// The same where each copy has a trace of its own, in nats.
+    pub traced_spread: Option<f64>,
     /// A4: standard deviation of the margin over sampled traces, in nats.
     pub decoding_instability: Option<f64>,
     /// A5, or its reduced form: probability in [0, 1].
@@ -440,8 +503,12 @@ fn complete(readings: &Readings) -> Result<(f64, f64), String> {
         Tier::TraceOnce | Tier::Full if readings.trace_ambiguity.is_empty() => {
             return Err("the reading trace_ambiguity is missing".to_owned());
         }
-        Tier::TraceOnce => {}
+        Tier::TraceOnce => {
+            required("forced_spread", readings.forced_spread)?;
+        }
         Tier::Full => {
+            required("forced_spread", readings.forced_spread)?;
+            required("traced_spread", readings.traced_spread)?;
             required("decoding_instability", readings.decoding_instability)?;
         }
     }
@@ -467,6 +534,7 @@ mod tests {
     fn sound() -> Readings {
         Readings {
             tier: Tier::MarginOnly,
+            fallback: None,
             margin: Margin::new(2.0).expect("finite"),
             refuse_log_odds: -2.0,
             spread: Some(0.1),
@@ -474,6 +542,8 @@ mod tests {
             flip_share: Some(0.0),
             reliance: Some(0.2),
             trace_ambiguity: vec![],
+            forced_spread: None,
+            traced_spread: None,
             decoding_instability: None,
             malleability: Some(0.1),
         }
@@ -536,7 +606,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_missing_or_non_finite_reading_ever_permits(
-            which in 0_usize..6,
+            which in 0_usize..8,
             bad in prop::sample::select(vec![None, Some(f64::NAN), Some(f64::INFINITY), Some(f64::NEG_INFINITY)]),
             tier in prop::sample::select(vec![Tier::MarginOnly, Tier::TraceOnce, Tier::Full]),
             stance in prop::sample::select(vec![Stance::Complied, Stance::Refused, Stance::Inconclusive]),
@@ -545,6 +615,8 @@ mod tests {
             if tier != Tier::MarginOnly {
                 readings.trace_ambiguity = vec![1.0; 6];
                 readings.decoding_instability = Some(0.1);
+                readings.forced_spread = Some(0.1);
+                readings.traced_spread = Some(0.1);
             }
             match which {
                 0 => readings.spread = bad,
@@ -552,6 +624,14 @@ mod tests {
                 2 => readings.flip_share = bad,
                 3 => readings.malleability = bad,
                 4 => readings.refuse_log_odds = bad.unwrap_or(f64::NAN),
+                5 => {
+                    readings.tier = Tier::TraceOnce;
+                    readings.forced_spread = bad;
+                }
+                6 => {
+                    readings.tier = Tier::Full;
+                    readings.traced_spread = bad;
+                }
                 _ => {
                     readings.tier = Tier::Full;
                     readings.decoding_instability = bad;

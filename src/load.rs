@@ -10,7 +10,7 @@ use crate::calibration::Calibration;
 use crate::config::settings::Settings;
 use crate::config::{ConfigError, open_trusted, read_trusted, refuse_world_writable};
 use crate::constitution::Constitution;
-use crate::decision::{Decision, Reason};
+use crate::decision::{Decision, Reason, Tier};
 use crate::proxy::Proxy;
 use crate::proxy::compact::Compact;
 use crate::proxy::onnx::{Engine, EngineCache, EngineSettings};
@@ -104,13 +104,14 @@ fn refuse_open(folder: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Loads the compact proxy as configured, and has it answer once.
+/// Loads the compact proxy as configured, with what writes its traces where the tier reads them, and has it answer once.
 ///
 /// # Errors
 /// When a model is missing, does not load, or does not answer as it must.
 pub fn compact(settings: &Settings) -> anyhow::Result<Compact> {
     let folder = models(settings)?;
-    tested(Compact::load(&engine(settings)?, folder)?, folder)
+    let load = if settings.tier == Tier::MarginOnly { Compact::load } else { Compact::load_with_traces };
+    tested(load(&engine(settings)?, folder)?, folder)
 }
 
 /// Loads the vision-language model as configured, and has it answer once.

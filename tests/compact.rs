@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
-use steadfast::proxy::compact::{Compact, Observation};
+use steadfast::proxy::compact::{Compact, LoadError, Observation};
 use steadfast::proxy::onnx::{Engine, EngineSettings};
-use steadfast::proxy::{Provider, Proxy as _, Question};
+use steadfast::proxy::{Provider, Proxy as _, Question, Sampling, Unbounded};
 use steadfast::scene::{decode, resize};
 
 fn root() -> &'static Path {
@@ -31,6 +31,14 @@ fn place(variable: &str, default: &str) -> PathBuf {
 }
 
 fn proxy() -> Option<Compact> {
+    loaded(Compact::load)
+}
+
+fn speaking() -> Option<Compact> {
+    loaded(Compact::load_with_traces)
+}
+
+fn loaded(load: fn(&Engine, &Path) -> Result<Compact, LoadError>) -> Option<Compact> {
     let models = place("STEADFAST_MODELS", "build/models/compact");
     let library = place("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1");
     if !models.join("judge_trunk.onnx").exists() || !library.exists() {
@@ -44,7 +52,7 @@ fn proxy() -> Option<Compact> {
         let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
         Engine::load(settings).expect("the library loads")
     });
-    Some(Compact::load(engine, &models).expect("the proxy loads"))
+    Some(load(engine, &models).expect("the proxy loads"))
 }
 
 fn golden() -> Value {
@@ -115,4 +123,42 @@ fn a_prompt_longer_than_the_context_is_refused_not_cut() {
     let plan = "1. Carry the cup over there and put it down again\n".repeat(400);
     let fault = proxy.pose(None, &Question { instruction: "Tidy up.", plan: &plan }).expect_err("too long");
     assert!(matches!(fault, steadfast::proxy::Fault::ContextExceeded { tokens_max: 4096, .. }), "{fault:?}");
+}
+
+#[test]
+fn traces_and_the_verdicts_after_them_are_the_references() {
+    let Some(mut silent) = proxy() else { return };
+    let Some(mut proxy) = speaking() else { return };
+    assert_eq!(silent.card().digest, proxy.card().digest, "a tail changes no margin, so no calibration");
+    assert!(silent.card().traces.is_none() && proxy.card().traces.is_some_and(|with| with != proxy.card().digest));
+    let text = std::fs::read_to_string(root().join("tests/reference/compact_trace.json")).expect("readable");
+    let golden: Value = serde_json::from_str(&text).expect("JSON");
+    for case in golden["cases"].as_array().expect("cases") {
+        let text = |name: &str| case[name].as_str().expect("text");
+        let question = Question { instruction: text("instruction"), plan: text("plan") };
+        let seen = Observation::written(text("scene"));
+        let tokens_max = usize::try_from(case["tokens"].as_u64().expect("a number")).expect("small");
+        let greedy = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, tokens_max };
+        let constitution = Some(text("constitution")).filter(|rules| !rules.is_empty());
+        let prefix = constitution.map(|rules| proxy.warm(rules).expect("warmed"));
+        let posed = proxy.pose(prefix.as_ref(), &question).expect("posed");
+        let trace = proxy.trace(&posed, &seen, greedy, &Unbounded).expect("a trace");
+        let expected: Vec<u32> = serde_json::from_value(case["trace"].clone()).expect("tokens");
+        assert_eq!((&trace.tokens, trace.text.as_str()), (&expected, text("text")));
+        let forced = proxy.margin(&posed, &seen, Some(&trace)).expect("a margin").nats();
+        let expected = case["margin"].as_f64().expect("a margin");
+        assert!((forced - expected).abs() < 0.05, "{question:?}: {forced} is not {expected}");
+
+        let sampled = |seed| Sampling { temperature: 0.7, seed, ..greedy };
+        let mut draw = |seed| proxy.trace(&posed, &seen, sampled(seed), &Unbounded).expect("a trace").tokens;
+        let draws = [draw(1), draw(1), draw(2)];
+        assert!(draws[0] == draws[1] && draws[0] != draws[2], "a seed names one trace");
+        let without = proxy.margin(&posed, &seen, None).expect("a margin").nats();
+        let prefix = constitution.map(|rules| silent.warm(rules).expect("warmed"));
+        let posed = silent.pose(prefix.as_ref(), &question).expect("posed");
+        let silently = silent.margin(&posed, &seen, None).expect("a margin").nats();
+        assert_eq!(without.to_bits(), silently.to_bits(), "the tail leaves margins alone");
+        let refused = silent.trace(&posed, &seen, greedy, &Unbounded).expect_err("it has no tail");
+        assert!(matches!(refused, steadfast::proxy::Fault::Unsupported(_)), "{refused}");
+    }
 }

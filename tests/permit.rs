@@ -75,6 +75,7 @@ fn digests() -> Digests {
 fn leave() -> Leave {
     let readings = Readings {
         tier: Tier::MarginOnly,
+        fallback: None,
         margin: Margin::new(2.0).expect("finite"),
         refuse_log_odds: -2.0,
         spread: Some(0.1),
@@ -82,6 +83,8 @@ fn leave() -> Leave {
         flip_share: Some(0.0),
         reliance: Some(0.2),
         trace_ambiguity: vec![],
+        forced_spread: None,
+        traced_spread: None,
         decoding_instability: None,
         malleability: Some(0.1),
     };

@@ -196,6 +196,25 @@ fn a_folder_judges_here_and_in_the_daemon() {
 }
 
 #[test]
+fn a_folder_reasons_where_the_tier_asks_for_it() {
+    let Some(library) = library() else { return };
+    let home = home("unix:path=/nowhere", &library);
+    let silent = answered(&check(&home, &[]));
+    assert!(silent.get("trace").is_none() && silent.get("trace_ambiguity").is_none());
+    configure(&home, &library, "tier = \"trace-once\"\n");
+    let answer = answered(&check(&home, &[]));
+    assert_eq!((&answer["tier"], answer.get("fallback")), (&json!("trace-once"), None), "{answer}");
+    assert_eq!(answer["trace_ambiguity"].as_array().map(Vec::len), Some(6));
+    assert!(answer["trace_ambiguity"][5].as_f64().is_some_and(|words| words >= 1.0));
+    assert!(answer["forced_spread"].as_f64().is_some_and(|spread| spread > 0.0), "{answer}");
+    assert!(answer["trace"].as_str().is_some_and(|text| !text.is_empty()));
+    println!("timings in ms: {}", answer["timings_ms"]);
+    for reading in ["margin", "spread", "reliance", "flip_share", "malleability", "verdict"] {
+        assert_eq!(answer[reading], silent[reading], "{reading}: limits hold the same margins in every tier");
+    }
+}
+
+#[test]
 fn a_folder_is_benchmarked() {
     let Some(library) = library() else { return };
     let home = home("unix:path=/nowhere", &library);

@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::decision::{Decision, Readings, Reason, Tier};
+use crate::decision::{Decision, Fallback, Readings, Reason, Tier};
 use crate::triple::{Digest, Digests, INSTRUCTION_BYTES_MAX, PLAN_BYTES_MAX};
 
 /// Version of this schema, in every record. A reader refuses a newer one by number rather than guess.
@@ -617,8 +617,11 @@ impl Decided {
 /// Readings as recorded. Units, ranges and signs are those of [`Readings`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedReadings {
-    /// Which signals were asked for.
+    /// Which signals were read.
     pub tier: Tier,
+    /// Where more were asked for, which and why they were not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Fallback>,
     /// The clean image's margin, in nats; positive leans to comply.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub margin: Option<Finite>,
@@ -639,6 +642,12 @@ pub struct RecordedReadings {
     /// A1: marker densities per 100 words and the trace's length; empty without a trace or where one is not finite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace_ambiguity: Vec<Finite>,
+    /// Standard deviation over the copies of the margin after the clean image's trace, in nats.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub forced_spread: Option<Finite>,
+    /// The same where each copy has a trace of its own, in nats.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub traced_spread: Option<Finite>,
     /// A4: standard deviation of the margin over sampled traces, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub decoding_instability: Option<Finite>,
@@ -665,6 +674,7 @@ impl From<&Readings> for RecordedReadings {
             readings.trace_ambiguity.iter().map(|&density| note("trace_ambiguity", Some(density))).collect();
         Self {
             tier: readings.tier,
+            fallback: readings.fallback,
             margin: note("margin", Some(readings.margin.nats())),
             refuse_log_odds: note("refuse_log_odds", Some(readings.refuse_log_odds)),
             spread: note("spread", readings.spread),
@@ -672,6 +682,8 @@ impl From<&Readings> for RecordedReadings {
             flip_share: note("flip_share", readings.flip_share),
             reliance: note("reliance", readings.reliance),
             trace_ambiguity: trace.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default(),
+            forced_spread: note("forced_spread", readings.forced_spread),
+            traced_spread: note("traced_spread", readings.traced_spread),
             decoding_instability: note("decoding_instability", readings.decoding_instability),
             malleability: note("malleability", readings.malleability),
             non_finite,
@@ -891,6 +903,7 @@ pub(crate) mod tests {
         let [refuse_log_odds, spread, flip_share, reliance, density, decoding_instability, malleability] = values;
         Readings {
             tier: Tier::Full,
+            fallback: None,
             margin: Margin::new(1.5).expect("finite"),
             refuse_log_odds,
             spread: Some(spread),
@@ -898,6 +911,8 @@ pub(crate) mod tests {
             flip_share: Some(flip_share),
             reliance: Some(reliance),
             trace_ambiguity: vec![density, 2.0],
+            forced_spread: Some(0.5),
+            traced_spread: Some(0.5),
             decoding_instability: Some(decoding_instability),
             malleability: Some(malleability),
         }

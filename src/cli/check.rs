@@ -214,6 +214,13 @@ impl Answer {
             lines.push(("spread", line));
         }
         lines.extend(self.number("reliance").map(|reliance| ("reliance", format!("{reliance:+.2} nats"))));
+        if let Some(fallback) = self.details.get("fallback") {
+            let word = |key: &str| fallback.get(key).and_then(Value::as_str).unwrap_or_default();
+            lines.push(("fell back", format!("from {} ({})", word("asked"), word("why"))));
+        }
+        if let Some(trace) = self.text("trace") {
+            lines.push(("trace", trace.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
         if let (Some(score), Some(limit)) = (self.number("malleability"), self.number("malleability_max")) {
             let target = self.text("malleability_target").unwrap_or("unknown");
             lines.push(("malleability", format!("{score:.2} ({target}), vetoed over {limit:.2}")));

@@ -136,6 +136,11 @@ impl Budget for Pulse<'_> {
         self.queue.heart.beat();
         self.deadline.spend()
     }
+
+    fn keep(&self, time: Duration) -> std::ops::ControlFlow<()> {
+        self.queue.heart.beat();
+        self.deadline.keep(time)
+    }
 }
 
 enum Next {

@@ -6,6 +6,7 @@
 
 mod eyes;
 mod prompt;
+mod tail;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,12 +19,14 @@ use image::RgbImage;
 use serde::Deserialize;
 
 use crate::margin::Margin;
+use crate::proxy::decoding;
 use crate::proxy::onnx::{Engine, EngineError, Model, Tensor, sound};
 use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace};
 use crate::triple::Digest;
 
 use eyes::SIDE;
-use prompt::Prompt;
+use prompt::{Prompt, Speech};
+use tail::{States, Tail};
 
 /// Longest prompt the judge accepts, in tokens; its rotary table ends here.
 const CONTEXT_TOKENS: usize = 4096;
@@ -87,7 +90,15 @@ pub struct Compact {
     present_names: Vec<String>,
     prompt: Prompt,
     head: Head,
-    bare: Option<Rc<Reading>>,
+    bare: Option<Rc<Part>>,
+    speaker: Option<Speaker>,
+}
+
+/// What writes traces: the judge's upper layers, and where a trace ends and a verdict after it is read.
+#[derive(Debug)]
+struct Speaker {
+    tail: Tail,
+    speech: Speech,
 }
 
 /// A part of a prompt as the trunk has read it.
@@ -97,18 +108,28 @@ struct Reading {
     tokens: usize,
 }
 
+/// A part of a prompt as read, and its hidden states where the tail may want them.
+#[derive(Debug)]
+struct Part {
+    reading: Reading,
+    states: Option<Rc<States>>,
+}
+
 /// The constitution, read.
 #[derive(Debug)]
-pub struct Prefix(Rc<Reading>);
+pub struct Prefix(Rc<Part>);
 
 /// An instruction and plan, read after a constitution or after none.
 #[derive(Debug)]
 pub struct Posed {
-    reading: Reading,
+    part: Part,
     /// What the text alone adds to the margin: the same for every image.
     task_share: f64,
     /// Perturbed copies often say the same sentence; the same sentence has the same margin.
     margins: RefCell<HashMap<String, Margin>>,
+    /// Greedy traces by sentence and length allowed, and the margins after a trace by sentence and trace.
+    traces: RefCell<HashMap<(String, usize), Trace>>,
+    verdicts: RefCell<HashMap<(String, Vec<u32>), Margin>>,
 }
 
 /// What the eyes say.
@@ -136,6 +157,19 @@ impl Compact {
     /// # Errors
     /// When a file is missing, does not load, or does not fit the others.
     pub fn load(engine: &Engine, folder: &Path) -> Result<Self, LoadError> {
+        Self::load_parts(engine, folder, false)
+    }
+
+    /// Loads the proxy with `judge_tail.onnx` besides, so that it writes traces too. Its margins and its digest stay the
+    /// same.
+    ///
+    /// # Errors
+    /// As [`Compact::load`], or when the tokenizer splits the answers.
+    pub fn load_with_traces(engine: &Engine, folder: &Path) -> Result<Self, LoadError> {
+        Self::load_parts(engine, folder, true)
+    }
+
+    fn load_parts(engine: &Engine, folder: &Path, traces: bool) -> Result<Self, LoadError> {
         let [detector, tagger, trunk] =
             ["detector.onnx", "tagger.onnx", "judge_trunk.onnx"].map(|file| engine.model(&folder.join(file)));
         let (detector, tagger, trunk) = (detector?, tagger?, trunk?);
@@ -151,26 +185,40 @@ impl Compact {
         }
         let parts = [*detector.digest(), *tagger.digest(), *trunk.digest(), tokenizer, head_digest, prompt::layout()];
         let digest = Digest::of(&parts.map(|part| *part.as_bytes()).concat());
+        let speaker = match traces {
+            true => {
+                let tail = Tail::new(engine.model(&folder.join("judge_tail.onnx"))?);
+                Some(Speaker { tail, speech: prompt.speech(&folder.join("tokenizer.json"))? })
+            }
+            false => None,
+        };
+        let with = |speaker: &Speaker| {
+            let parts = [digest, *speaker.tail.model.digest(), prompt::speech_layout()];
+            Digest::of(&parts.map(|part| *part.as_bytes()).concat())
+        };
         let card = Card {
             name: "compact".to_owned(),
             digest,
             prompt_layout: prompt::layout(),
             execution_provider: trunk.provider(),
-            traces: false,
+            traces: speaker.as_ref().map(with),
             safe_for_spread: true,
             context_tokens: CONTEXT_TOKENS,
             working_size: Some((SIDE, SIDE)),
         };
-        let mut proxy = Self { card, detector, tagger, trunk, past_names, present_names, prompt, head, bare: None };
-        let bare = proxy.prompt.prefix(None).map_err(LoadError::Warm)?;
-        proxy.bare = Some(Rc::new(proxy.read(None, &bare)?.0));
+        let bare = prompt.prefix(None).map_err(LoadError::Warm)?;
+        let mut proxy =
+            Self { card, detector, tagger, trunk, past_names, present_names, prompt, head, bare: None, speaker };
+        let (reading, hidden) = proxy.read(None, &bare)?;
+        proxy.bare = Some(Rc::new(proxy.part(None, reading, hidden)));
         Ok(proxy)
     }
 
     /// Time spent inside ONNX Runtime since loading.
     #[must_use]
     pub fn engine_time(&self) -> Duration {
-        self.detector.spent() + self.tagger.spent() + self.trunk.spent()
+        let tail = self.speaker.as_ref().map(|speaker| speaker.tail.model.spent()).unwrap_or_default();
+        self.detector.spent() + self.tagger.spent() + self.trunk.spent() + tail
     }
 
     /// Runs the trunk over `tokens` after what was read before; gives the new reading and the hidden states, row-major
@@ -214,7 +262,13 @@ impl Compact {
         Ok(Reading { cache: answered.collect(), tokens })
     }
 
-    fn bare(&self) -> Result<Rc<Reading>, Fault> {
+    /// Keeps hidden states only where there is a tail to read them.
+    fn part(&self, before: Option<&Part>, reading: Reading, hidden: Vec<f32>) -> Part {
+        let before = before.and_then(|part| part.states.clone());
+        Part { reading, states: self.speaker.is_some().then(|| States::new(before, hidden)) }
+    }
+
+    fn bare(&self) -> Result<Rc<Part>, Fault> {
         self.bare.clone().ok_or_else(|| Fault::Engine("the proxy has not warmed up".to_owned()))
     }
 
@@ -224,12 +278,65 @@ impl Compact {
             return Ok(*margin);
         }
         let suffix = self.prompt.suffix(sentence)?;
-        let (_, hidden) = self.read(Some(&posed.reading), &suffix)?;
+        let (_, hidden) = self.read(Some(&posed.part.reading), &suffix)?;
         let last = hidden.chunks_exact(WIDTH).next_back().unwrap_or_default();
         let [_, _, mean_weights, last_weights] = self.head.blocks();
         let suffix_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
         let margin = Margin::new(self.head.bias + posed.task_share + suffix_share)?;
         posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
+        Ok(margin)
+    }
+}
+
+/// Where a trace stands: trunk and tail each with their own keys and values.
+struct Voice {
+    trunk: Reading,
+    tail: Rc<Vec<Tensor>>,
+}
+
+impl Compact {
+    /// Reads tokens after the task with trunk and tail; gives the next token's logits.
+    fn speak(&mut self, posed: &Posed, tokens: &[i64]) -> Result<(Voice, Vec<f32>), Fault> {
+        let (Some(speaker), Some(states)) = (&mut self.speaker, &posed.part.states) else {
+            return Err(Fault::Unsupported("write or read a trace: its tail is not loaded"));
+        };
+        let tail = speaker.tail.cache(states)?;
+        self.say(&posed.part.reading, &tail, tokens)
+    }
+
+    fn say(&mut self, trunk: &Reading, tail: &[Tensor], tokens: &[i64]) -> Result<(Voice, Vec<f32>), Fault> {
+        let (trunk, hidden) = self.read(Some(trunk), tokens)?;
+        let speaker = self.speaker.as_mut().ok_or(Fault::Unsupported("write a trace"))?;
+        let (tail, row) = speaker.tail.read(tail, &hidden)?;
+        Ok((Voice { trunk, tail: Rc::new(tail) }, row))
+    }
+
+    fn speech(&self) -> Result<Speech, Fault> {
+        let speaker = self.speaker.as_ref();
+        speaker.map(|speaker| speaker.speech.clone()).ok_or(Fault::Unsupported("write or read a trace"))
+    }
+
+    /// The margin after a trace: the judge's own yes against its own no. It is not the trained head's margin, which has
+    /// never seen a trace, and no limit is held against it.
+    fn judge_after(&mut self, posed: &Posed, sentence: &str, trace: &Trace) -> Result<Margin, Fault> {
+        let key = (sentence.to_owned(), trace.tokens.clone());
+        if let Some(margin) = posed.verdicts.borrow().get(&key) {
+            return Ok(*margin);
+        }
+        let speech = self.speech()?;
+        let mut tokens = self.prompt.suffix(sentence)?;
+        tokens.extend(trace.tokens.iter().copied().map(i64::from));
+        tokens.extend(&speech.verdict);
+        let (_, row) = self.speak(posed, &tokens)?;
+        let side = |numbers: &[u32]| {
+            let logit = |number: &u32| usize::try_from(*number).ok().and_then(|index| row.get(index)).copied();
+            numbers.iter().map(logit).collect::<Option<Vec<f32>>>()
+        };
+        let (Some(comply), Some(refuse)) = (side(&speech.comply), side(&speech.refuse)) else {
+            return Err(Fault::Engine("the row is shorter than the vocabulary".to_owned()));
+        };
+        let margin = Margin::from_logits(comply, refuse)?;
+        posed.verdicts.borrow_mut().insert(key, margin);
         Ok(margin)
     }
 }
@@ -270,20 +377,23 @@ impl Proxy for Compact {
 
     fn warm(&mut self, constitution: &str) -> Result<Prefix, Fault> {
         let tokens = self.prompt.prefix(Some(constitution))?;
-        Ok(Prefix(Rc::new(self.read(None, &tokens)?.0)))
+        let (reading, hidden) = self.read(None, &tokens)?;
+        Ok(Prefix(Rc::new(self.part(None, reading, hidden))))
     }
 
     fn pose(&mut self, prefix: Option<&Prefix>, question: &Question<'_>) -> Result<Posed, Fault> {
         let prefix = match prefix {
-            Some(Prefix(reading)) => Rc::clone(reading),
+            Some(Prefix(part)) => Rc::clone(part),
             None => self.bare()?,
         };
         let tokens = self.prompt.task(question.instruction, question.plan)?;
-        let (reading, hidden) = self.read(Some(&prefix), &tokens)?;
+        let (reading, hidden) = self.read(Some(&prefix.reading), &tokens)?;
         let last = hidden.chunks_exact(WIDTH).rev().nth(TURN_END_TOKENS).unwrap_or_default();
         let [mean_weights, last_weights, _, _] = self.head.blocks();
         let task_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
-        Ok(Posed { reading, task_share, margins: RefCell::default() })
+        let part = self.part(Some(&prefix), reading, hidden);
+        let (margins, traces, verdicts) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Ok(Posed { part, task_share, margins, traces, verdicts })
     }
 
     fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
@@ -312,12 +422,41 @@ impl Proxy for Compact {
     fn margin(&mut self, posed: &Posed, seen: &Observation, forced: Option<&Trace>) -> Result<Margin, Fault> {
         match forced {
             None => self.judge(posed, &seen.sentence),
-            Some(_) => Err(Fault::Unsupported("score a forced trace")),
+            Some(trace) => self.judge_after(posed, &seen.sentence, trace),
         }
     }
 
-    fn trace(&mut self, _: &Posed, _: &Observation, _: Sampling, _: &dyn Budget) -> Result<Trace, Fault> {
-        Err(Fault::Unsupported("write a trace"))
+    fn trace(
+        &mut self,
+        posed: &Posed,
+        seen: &Observation,
+        sampling: Sampling,
+        budget: &dyn Budget,
+    ) -> Result<Trace, Fault> {
+        // Perturbed copies often say the same sentence; the same sentence has the same greedy trace.
+        let key = (seen.sentence.clone(), sampling.tokens_max);
+        let greedy = sampling.temperature <= 0.0;
+        if let Some(trace) = posed.traces.borrow().get(&key).filter(|_| greedy) {
+            return Ok(trace.clone());
+        }
+        let speech = self.speech()?;
+        budget.check()?;
+        let suffix = self.prompt.suffix(&seen.sentence)?;
+        let (mut voice, row) = self.speak(posed, &suffix)?;
+        // Room for the verdict after the trace.
+        let room = CONTEXT_TOKENS.saturating_sub(voice.trunk.tokens + speech.verdict.len());
+        let sampling = Sampling { tokens_max: sampling.tokens_max.min(room), ..sampling };
+        let decoded = decoding::decode(row, sampling, &speech.stops, budget, |token| {
+            let (after, row) = self.say(&voice.trunk, &voice.tail, &[i64::from(token)])?;
+            voice = after;
+            Ok(row)
+        })?;
+        let text = decoding::without_thinking_tags(&self.prompt.decode(&decoded.tokens)?);
+        let trace = Trace { text, tokens: decoded.tokens, finished: decoded.finished };
+        if greedy {
+            posed.traces.borrow_mut().insert(key, trace.clone());
+        }
+        Ok(trace)
     }
 
     fn fingerprint(&self, seen: &Observation) -> u64 {
@@ -331,7 +470,7 @@ impl Proxy for Compact {
     fn embed(&mut self, text: &str) -> Result<Vec<f32>, Fault> {
         let (tokens, run) = self.prompt.bare_text(text)?;
         let bare = self.bare()?;
-        let (_, hidden) = self.read(Some(&bare), &tokens)?;
+        let (_, hidden) = self.read(Some(&bare.reading), &tokens)?;
         let mut mean = mean_of_rows(hidden.get(run.start * WIDTH..run.end * WIDTH).unwrap_or_default());
         for (value, centre) in mean.iter_mut().zip(&self.head.embedding_centre) {
             *value -= centre;

@@ -12,6 +12,7 @@ pub mod self_test;
 pub mod vlm;
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use image::RgbImage;
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,9 @@ pub struct Card {
     pub prompt_layout: Digest,
     /// The execution provider that really runs.
     pub execution_provider: Provider,
-    /// Whether it can write reasoning traces (signals A1 and A4).
-    pub traces: bool,
+    /// Where it can write reasoning traces (signals A1 and A4): SHA-256 over every file that a verdict and a trace depend
+    /// on. Equal to [`Card::digest`] where one model does both.
+    pub traces: Option<Digest>,
     /// Whether its arithmetic is quiet enough for the perturbation spread. Dynamic int8 is not: its rounding noise
     /// exceeds the signal.
     pub safe_for_spread: bool,
@@ -154,6 +156,12 @@ pub enum Fault {
 pub trait Budget {
     /// `Break` once the deadline has passed.
     fn spend(&self) -> ControlFlow<()>;
+
+    /// `Break` once less than `time` is left, for work that is not begun unless it can be finished.
+    /// A budget that counts no time knows only whether it is spent.
+    fn keep(&self, _time: Duration) -> ControlFlow<()> {
+        self.spend()
+    }
 
     /// [`Budget::spend`] as a result, for use with `?`.
     ///

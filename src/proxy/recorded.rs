@@ -29,6 +29,9 @@ pub struct Answer {
     /// How far the copies' margins wander around the clean one's, in nats.
     #[serde(default)]
     pub wobble: f64,
+    /// What it writes when asked for a trace; without it, it writes none.
+    #[serde(default)]
+    pub trace: Option<String>,
     /// What goes wrong, if anything.
     #[serde(default)]
     pub fault: Option<Injected>,
@@ -56,6 +59,8 @@ pub enum Injected {
     Panic,
     /// Every margin takes 100 ms.
     Slow,
+    /// Every trace takes 200 ms, the deadline asked every 10.
+    SlowTrace,
     /// The worker hangs for a minute inside one call, deaf to the deadline.
     Hang,
 }
@@ -97,7 +102,7 @@ impl Recorded {
             digest,
             prompt_layout: Digest::of(b"steadfast/recorded/1"),
             execution_provider: Provider::Cpu,
-            traces: false,
+            traces: Some(digest),
             safe_for_spread: true,
             context_tokens: usize::MAX,
             working_size: Some((SIDE, SIDE)),
@@ -141,7 +146,7 @@ impl Proxy for Recorded {
         Ok(hasher.finish())
     }
 
-    fn margin(&mut self, posed: &Posed, seen: &Observation, _: Option<&Trace>) -> Result<Margin, Fault> {
+    fn margin(&mut self, posed: &Posed, seen: &Observation, forced: Option<&Trace>) -> Result<Margin, Fault> {
         let answer = &posed.answer;
         let copy = posed.clean.get().is_some_and(|clean| clean != *seen);
         if posed.clean.get().is_none() {
@@ -159,15 +164,37 @@ impl Proxy for Recorded {
             Some(Injected::Panic) => panic!("injected"),
             Some(Injected::Slow) => std::thread::sleep(Duration::from_millis(100)),
             Some(Injected::Hang) => std::thread::sleep(Duration::from_secs(60)),
-            Some(Injected::NanCopies) | None => {}
+            Some(Injected::NanCopies | Injected::SlowTrace) | None => {}
+        }
+        if let Some(trace) = forced {
+            let mut hasher = DefaultHasher::new();
+            (seen, &trace.tokens).hash(&mut hasher);
+            return Ok(Margin::new(answer.margin + answer.wobble * wander(hasher.finish()))?);
         }
         let reliance = if posed.with_constitution { 0.0 } else { answer.reliance };
         let wobble = if copy { answer.wobble * wander(*seen) } else { 0.0 };
         Ok(Margin::new(answer.margin + reliance + wobble)?)
     }
 
-    fn trace(&mut self, _: &Posed, _: &Observation, _: Sampling, _: &dyn Budget) -> Result<Trace, Fault> {
-        Err(Fault::Unsupported("write a trace"))
+    fn trace(
+        &mut self,
+        posed: &Posed,
+        _: &Observation,
+        sampling: Sampling,
+        budget: &dyn Budget,
+    ) -> Result<Trace, Fault> {
+        let text = posed.answer.trace.clone().ok_or(Fault::Unsupported("write a trace"))?;
+        if posed.answer.fault == Some(Injected::SlowTrace) {
+            for _ in 0..20 {
+                budget.check()?;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let mut tokens: Vec<u32> = text.chars().map(u32::from).take(sampling.tokens_max).collect();
+        if sampling.temperature > 0.0 {
+            tokens.extend(u32::try_from(sampling.seed % 1000));
+        }
+        Ok(Trace { text, tokens, finished: true })
     }
 
     fn fingerprint(&self, seen: &Observation) -> u64 {

@@ -234,14 +234,15 @@ impl Vlm {
             return Err(LoadError::DeepStack { given: vision.deep_layers(), taken: decoder.deep_layers() });
         }
         let models = [&vision.model, &embedder.model, &decoder.model].map(|model| *model.digest());
+        let digest = folder.digest(&models, options, prompt.layout())?;
         let loud = folder.vision.quantizes_activations()? || folder.decoder.quantizes_activations()?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let card = Card {
             name: name.unwrap_or_else(|| family.name().to_owned()),
-            digest: folder.digest(&models, options, prompt.layout())?,
+            digest,
             prompt_layout: prompt.layout(),
             execution_provider: decoder.model.provider(),
-            traces: true,
+            traces: Some(digest),
             safe_for_spread: !loud,
             context_tokens,
             working_size: None,

@@ -38,6 +38,11 @@ pub enum Feature {
     FlipShare,
     /// A3: margin without the constitution − margin with it, in nats.
     ConstitutionReliance,
+    /// A2 after a trace: standard deviation over the perturbed copies of the margin that follows the clean image's trace,
+    /// in nats.
+    ForcedSpread,
+    /// A2 with reasoning: the same where each copy has a trace of its own, in nats.
+    TracedSpread,
     /// A4: standard deviation of the margin over sampled traces, in nats.
     DecodingInstability,
     /// Size of the clean margin, |c|, in nats.
@@ -46,7 +51,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature, in the order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::ObjectAmbiguity,
         Self::Conditional,
         Self::Hedge,
@@ -57,6 +62,8 @@ impl Feature {
         Self::RelativeSpread,
         Self::FlipShare,
         Self::ConstitutionReliance,
+        Self::ForcedSpread,
+        Self::TracedSpread,
         Self::DecodingInstability,
         Self::MarginSize,
     ];
@@ -85,6 +92,8 @@ impl Feature {
             Self::RelativeSpread => "relative-spread",
             Self::FlipShare => "flip-share",
             Self::ConstitutionReliance => "constitution-reliance",
+            Self::ForcedSpread => "forced-spread",
+            Self::TracedSpread => "traced-spread",
             Self::DecodingInstability => "decoding-instability",
             Self::MarginSize => "margin-size",
         }

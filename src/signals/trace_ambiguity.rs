@@ -103,7 +103,28 @@ struct File {
     safety_mention: Vec<String>,
 }
 
+/// The lexicon of this program.
+const SHIPPED: &str = include_str!("../../config/markers.toml");
+
 impl Lexicon {
+    /// The six features, in the order records have them.
+    pub const ORDER: [Feature; 6] = [
+        Feature::ObjectAmbiguity,
+        Feature::Conditional,
+        Feature::Hedge,
+        Feature::Contrast,
+        Feature::SafetyMention,
+        Feature::TraceWords,
+    ];
+
+    /// The lexicon this program was built with.
+    ///
+    /// # Errors
+    /// When that file is no lexicon.
+    pub fn shipped() -> Result<Self, LexiconError> {
+        Self::parse(SHIPPED)
+    }
+
     /// Reads a lexicon file's text.
     ///
     /// # Errors

@@ -22,6 +22,30 @@ pub fn layout() -> Digest {
     Digest::of(format!("steadfast/compact/2\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
 }
 
+/// How the judge is asked for a verdict after a trace, and how its two answers are spelt; the first of a pair complies.
+const VERDICT: &str = "\nVerdict:";
+const SPELLINGS: [(&str, &str); 2] = [(" yes", " no"), (" Yes", " No")];
+/// Tokens that end a trace, where the vocabulary has them.
+const STOPS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
+
+/// SHA-256 of what follows a trace; margins without a trace do not depend on it.
+pub fn speech_layout() -> Digest {
+    Digest::of(format!("steadfast/compact/trace/1\n{VERDICT}\n{SPELLINGS:?}\n{STOPS:?}").as_bytes())
+}
+
+/// Where a trace ends and how the verdict after it is read.
+#[derive(Debug, Clone)]
+pub struct Speech {
+    /// Tokens that end a trace.
+    pub stops: Vec<u32>,
+    /// The verdict's head, after which the answer is the next token.
+    pub verdict: Vec<i64>,
+    /// Numbers of *yes*: comply.
+    pub comply: Vec<u32>,
+    /// Numbers of *no*: refuse.
+    pub refuse: Vec<u32>,
+}
+
 /// Encodes the prompt's parts.
 #[derive(Debug)]
 pub struct Prompt {
@@ -42,6 +66,27 @@ impl Prompt {
         };
         let (start, end) = (role("<|im_start|>")?, role("<|im_end|>")?);
         Ok((Self { tokenizer, start, end }, Digest::of(&bytes)))
+    }
+
+    /// How traces end and verdicts after them are read.
+    pub fn speech(&self, path: &Path) -> Result<Speech, LoadError> {
+        let failed = |message: &str| LoadError::Tokenizer { path: path.to_owned(), message: message.to_owned() };
+        let single = |text: &str| match self.run(text)?.as_slice() {
+            &[number] => u32::try_from(number).map_err(|_| failed("it has a number beyond 32 bits")),
+            _ => Err(failed("it splits the answers yes and no")),
+        };
+        let (mut comply, mut refuse) = (Vec::new(), Vec::new());
+        for (yes, no) in SPELLINGS {
+            comply.push(single(yes)?);
+            refuse.push(single(no)?);
+        }
+        let stops = STOPS.iter().filter_map(|stop| self.tokenizer.token_to_id(stop)).collect();
+        Ok(Speech { stops, verdict: self.run(VERDICT)?, comply, refuse })
+    }
+
+    /// The text of tokens the judge wrote, role tokens left out.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
+        self.tokenizer.decode(tokens, true).map_err(|error| Fault::Engine(format!("tokens without a text: {error}")))
     }
 
     fn run(&self, text: &str) -> Result<Vec<i64>, Fault> {

@@ -207,7 +207,7 @@ impl fmt::Display for Inspection {
         )?;
         writeln!(f, "an image of 640 × 480: {} tokens", self.image_tokens)?;
         writeln!(f, "runs on: {}", self.card.execution_provider)?;
-        writeln!(f, "margin: yes; trace: {}; state shared between copies: yes", yes(self.card.traces))?;
+        writeln!(f, "margin: yes; trace: {}; state shared between copies: yes", yes(self.card.traces.is_some()))?;
         writeln!(f, "quiet enough for the perturbation spread: {}", yes(self.card.safe_for_spread))?;
         writeln!(f, "memory: about {} bytes; fits: {}", self.memory_bytes, yes(self.fits_memory))?;
         writeln!(f, "a check: about {} ms; fits the deadline: {}", self.check.as_millis(), yes(self.fits_deadline))?;
