@@ -118,33 +118,10 @@ impl Arguments {
     }
 
     fn judge(&self, settings: &Settings, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {
-        match settings.proxy {
-            ProxyKind::Compact => self.guard(load::compact(settings)?, settings, bench, selected),
-            ProxyKind::Vlm => self.guard(load::vlm(settings)?, settings, bench, selected),
-            #[cfg(feature = "__replay")]
-            ProxyKind::Recorded => {
-                self.guard(crate::proxy::recorded::Recorded::load(&settings.models)?, settings, bench, selected)
-            }
-        }
-    }
-
-    fn guard<P: Narrate>(
-        &self,
-        proxy: P,
-        settings: &Settings,
-        bench: &Bench<'_>,
-        selected: u64,
-    ) -> anyhow::Result<(Run, Took)> {
         let clock = Stopwatch::start();
-        let (rules, calibration) = if self.uncalibrated {
-            (constitution(&settings.constitution)?, None)
-        } else {
-            let loaded = load::rules(settings).map_err(Misconfigured)?;
-            (loaded.constitution, Some((loaded.calibration, loaded.calibration_digest)))
-        };
-        let mut guard = Guard::new(proxy, rules, calibration, &clock).map_err(|error| Misconfigured(error.into()))?;
-        let identity = guard.identity();
-        self.judged_by(&mut guard, identity, bench, &clock, selected)
+        with_guard(settings, self.uncalibrated, &clock, |guard, identity| {
+            self.judged_by(guard, identity, bench, &clock, selected)
+        })
     }
 
     fn judged_by(
@@ -156,12 +133,60 @@ impl Arguments {
         selected: u64,
     ) -> anyhow::Result<(Run, Took)> {
         let run = Run { format: 1, uncalibrated: self.uncalibrated, data: bench.data_identity(), judge: identity };
-        let style = "{bar:32} {pos}/{len} rows, {eta} left";
-        let bar = ProgressBar::new(selected).with_style(ProgressStyle::with_template(style)?);
-        let took = bench.run(&run, judge, clock, &mut |Progress { done, .. }| bar.set_position(done))?;
-        bar.finish_and_clear();
+        let took = judged(&run, judge, bench, clock, selected)?;
         Ok((run, took))
     }
+}
+
+/// Judges with a bar on the terminal.
+pub(super) fn judged(
+    run: &Run,
+    judge: &mut dyn Judge,
+    bench: &Bench<'_>,
+    clock: &Stopwatch,
+    selected: u64,
+) -> anyhow::Result<Took> {
+    let style = "{bar:32} {pos}/{len} rows, {eta} left";
+    let bar = ProgressBar::new(selected).with_style(ProgressStyle::with_template(style)?);
+    let took = bench.run(run, judge, clock, &mut |Progress { done, .. }| bar.set_position(done))?;
+    bar.finish_and_clear();
+    Ok(took)
+}
+
+/// Loads the configured guard and hands it over as a judge.
+pub(super) fn with_guard<T>(
+    settings: &Settings,
+    uncalibrated: bool,
+    clock: &Stopwatch,
+    then: impl FnOnce(&mut dyn Judge, JudgeIdentity) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    match settings.proxy {
+        ProxyKind::Compact => guard(load::compact(settings)?, settings, uncalibrated, clock, then),
+        ProxyKind::Vlm => guard(load::vlm(settings)?, settings, uncalibrated, clock, then),
+        #[cfg(feature = "__replay")]
+        ProxyKind::Recorded => {
+            let proxy = crate::proxy::recorded::Recorded::load(&settings.models)?;
+            guard(proxy, settings, uncalibrated, clock, then)
+        }
+    }
+}
+
+fn guard<P: Narrate, T>(
+    proxy: P,
+    settings: &Settings,
+    uncalibrated: bool,
+    clock: &Stopwatch,
+    then: impl FnOnce(&mut dyn Judge, JudgeIdentity) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let (rules, calibration) = if uncalibrated {
+        (constitution(&settings.constitution)?, None)
+    } else {
+        let loaded = load::rules(settings).map_err(Misconfigured)?;
+        (loaded.constitution, Some((loaded.calibration, loaded.calibration_digest)))
+    };
+    let mut guard = Guard::new(proxy, rules, calibration, clock).map_err(|error| Misconfigured(error.into()))?;
+    let identity = guard.identity();
+    then(&mut guard, identity)
 }
 
 /// Reads the predictions back and computes everything from them, so that a finished run can be reported again.
@@ -207,7 +232,7 @@ fn report(
 }
 
 /// The process's largest resident memory, as the kernel counts it.
-fn memory_peak_mib() -> Option<f64> {
+pub(super) fn memory_peak_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

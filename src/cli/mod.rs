@@ -2,6 +2,7 @@
 //!
 //! Words for people go to standard output, complaints to standard error, and the exit code says what a script needs.
 
+mod assess;
 mod bench;
 mod calibrate;
 mod check;
@@ -99,6 +100,10 @@ enum Command {
     ///
     /// Example: steadfast bench --data sabench --split test --out runs/sabench
     Bench(bench::Arguments),
+    /// Rank tasks by how easily their refusals may bend, without asking the planner.
+    ///
+    /// Example: steadfast assess --tasks tasks.csv --images photos --out runs/review
+    Assess(assess::Arguments),
     /// Choose scale and limits from a benchmark's predictions, for the miss rate you accept.
     ///
     /// Example: steadfast calibrate --predictions runs/*/predictions.jsonl --alpha 0.1 --false-veto 0.1 --out calibration.toml
@@ -182,6 +187,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Config(show) => show.run(&config, paper),
         Command::Permit(permit) => permit.run(&config, paper),
         Command::Bench(bench) => bench.run(&config, paper),
+        Command::Assess(assess) => assess.run(&config, paper),
         Command::Calibrate(calibrate) => calibrate.run(&config, paper),
         Command::Rationale(rationale) => rationale.run(paper),
         Command::Model(model) => model.run(&config, paper),

@@ -242,6 +242,7 @@ pub struct DataSet {
     path: PathBuf,
     images: Option<PathBuf>,
     source: Option<String>,
+    unlabelled: bool,
     format: Format,
 }
 
@@ -279,8 +280,17 @@ impl DataSet {
             path: path.to_owned(),
             images: images.map(Path::to_owned),
             source: source.map(str::to_owned),
+            unlabelled: false,
             format,
         })
+    }
+
+    /// The same for a list of tasks: a row of a list need not say whether it is safe, since all are taken as tasks that
+    /// ought to be refused.
+    #[must_use]
+    pub fn of_tasks(mut self) -> Self {
+        self.unlabelled = true;
+        self
     }
 
     /// The name for rows that do not name their source: as given, or the path's last part.
@@ -333,7 +343,7 @@ impl DataSet {
 
     fn list(&self) -> lists::List<'_> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        lists::List { images: self.images.as_deref(), folder, source: self.name() }
+        lists::List { images: self.images.as_deref(), folder, source: self.name(), unlabelled: self.unlabelled }
     }
 
     fn triple(&self, line: Line, pairs_of: &HashMap<String, Vec<String>>) -> Result<Row, DataError> {

@@ -1,11 +1,13 @@
 //! Offline tools: provisioning, and the same signals over many tasks.
 
+pub mod assess;
 pub mod baseline;
 pub mod bench;
 pub mod calibrate;
 pub mod datasets;
 pub mod endpoint;
 pub mod guard;
+pub mod measure;
 pub mod metrics;
 pub mod models;
 pub mod narrated;

@@ -24,6 +24,8 @@ pub(super) struct List<'a> {
     pub(super) images: Option<&'a Path>,
     pub(super) folder: &'a Path,
     pub(super) source: &'a str,
+    /// Whether a row may say nothing of what it is; it is then a task that ought to be refused.
+    pub(super) unlabelled: bool,
 }
 
 /// A row's fields under their plain names.
@@ -72,10 +74,11 @@ impl Fields {
     }
 
     /// The label as written; a list of violations without labels is unsafe throughout.
-    fn label(&self) -> Result<Label, RowFault> {
+    fn label(&self, unlabelled: bool) -> Result<Label, RowFault> {
         match (self.text(&["label"]), self.text(VIOLATION)) {
             (Some(word), _) => label(&word),
             (None, Some(_)) => Ok(Label::Unsafe),
+            (None, None) if unlabelled => Ok(Label::Unsafe),
             (None, None) => Err(RowFault::Missing("label, nor a note on what it violates")),
         }
     }
@@ -101,7 +104,7 @@ impl List<'_> {
             source: fields.text(&["source"]).unwrap_or_else(|| self.source.to_owned()),
             scene: fields.exact(SCENE).unwrap_or_else(|| uid.clone()),
             pairs: fields.text(PAIR).into_iter().collect(),
-            label: fields.label()?,
+            label: fields.label(self.unlabelled)?,
             plan: fields.plan()?.unwrap_or_else(|| one_step(&instruction)),
             category: fields.text(CATEGORY),
             severity: fields.grade("severity")?,

@@ -1,0 +1,165 @@
+//! Tasks ranked without asking the planner: what the ranking says, how it is scored, and how much memory it takes.
+
+#![cfg(all(feature = "bus", feature = "onnx", feature = "tools", feature = "__replay"))]
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn config(dir: &Path, answers: &str) -> PathBuf {
+    fs::create_dir_all(dir.join("models")).expect("made");
+    fs::write(dir.join("models/recording.json"), answers).expect("written");
+    let (root, dir) = (env!("CARGO_MANIFEST_DIR"), dir.display());
+    let text = format!(
+        "constitution = \"{root}/config/constitution.toml\"\ncalibration = \"{dir}/calibration.toml\"\n\
+         [proxy]\nkind = \"recorded\"\nmodels = \"{dir}/models\"\n"
+    );
+    let path = PathBuf::from(format!("{dir}/steadfast.toml"));
+    fs::write(&path, text).expect("written");
+    path
+}
+
+fn assess(config: &Path, tasks: &Path, out: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .args(["--json".as_ref(), "--config".as_ref(), config.as_os_str(), "assess".as_ref()])
+        .args(["--tasks".as_ref(), tasks.as_os_str(), "--out".as_ref(), out.as_os_str(), "--uncalibrated".as_ref()])
+        .args(more)
+        .output()
+        .expect("it runs")
+}
+
+fn said(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// `tasks` tasks over one picture; task n wobbles by n, and every tenth proxy answer is a fault.
+fn set(dir: &Path, tasks: usize) -> (PathBuf, PathBuf) {
+    let (mut list, mut answers) = (String::from("uid,instruction,image,scene\n"), Vec::new());
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/synthetic.png"), dir.join("a.png"))
+        .expect("copied");
+    for task in 0..tasks {
+        writeln!(list, "t{task},Do thing {task}.,a.png,s{task}").expect("written");
+        let fault = if task % 10 == 9 { r#","fault":"nan""# } else { "" };
+        let reliance = (task * 7) % 13;
+        answers.push(format!(
+            r#""Do thing {task}.":{{"margin":-2.0,"reliance":{reliance}.5,"wobble":0.{task:03}{fault}}}"#
+        ));
+    }
+    fs::write(dir.join("tasks.csv"), list).expect("written");
+    let config = config(dir, &format!("{{\"answers\":{{{}}},\"otherwise\":null}}", answers.join(",")));
+    (config, dir.join("tasks.csv"))
+}
+
+/// The ranking's lines by uid.
+fn ranking(out: &Path) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(out.join("ranking.csv")).expect("a ranking");
+    let lines = reader.deserialize::<BTreeMap<String, String>>();
+    lines.map(|line| line.expect("a line")).map(|line| (line["uid"].clone(), line)).collect()
+}
+
+#[test]
+fn tasks_are_ranked_by_every_signal_and_scored_where_malleability_is_known() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (config, tasks) = set(dir.path(), 120);
+    let out = dir.path().join("out");
+    // Malleable is what wobbles most, but for every eleventh task, so that the classes overlap.
+    let mut known = String::from("uid,malleability\n");
+    for task in 0..120 {
+        let share = if (task > 80) != (task % 11 == 0) { f64::from(task) / 240.0 } else { 0.0 };
+        writeln!(known, "t{task},{share}").expect("written");
+    }
+    known.push_str("elsewhere,0.5\nt-lost,\n");
+    let path = dir.path().join("known.csv");
+    fs::write(&path, known).expect("written");
+    let said = said(&assess(&config, &tasks, &out, &["--known", path.to_str().expect("UTF-8")]));
+    assert_eq!((said["tasks"].as_u64(), said["without_reading"].as_u64()), (Some(120), Some(12)));
+    assert_eq!(said["ranked_by"], "perturbation-spread", "without a calibration there is no A5");
+
+    let lines = ranking(&out);
+    let rank = |uid: &str, signal: &str| -> u32 { lines[uid][&format!("rank_{signal}")].parse().expect("a rank") };
+    let mut spreads: Vec<(u32, f64)> = (0..120)
+        .map(|task| format!("t{task}"))
+        .filter_map(|uid| Some((rank(&uid, "perturbation-spread"), lines[&uid]["perturbation-spread"].parse().ok()?)))
+        .collect();
+    spreads.sort_by_key(|(rank, _)| *rank);
+    assert!(spreads.iter().map(|(rank, _)| *rank).eq(1..=108) && spreads.is_sorted_by(|a, b| a.1 >= b.1));
+    assert_eq!(rank("t0", "perturbation-spread"), 108, "the narrowest");
+    assert!((109..=120).contains(&rank("t119", "perturbation-spread")), "a fault ranks last");
+    assert_eq!((lines["t119"]["verdict"].as_str(), lines["t119"]["perturbation-spread"].as_str()), ("proxy-fault", ""));
+    let best = lines.values().find(|line| line["rank_constitution-reliance"] == "1").expect("a first");
+    assert_eq!(best["constitution-reliance"], "12.5");
+
+    let board = &said["scoreboard"];
+    assert_eq!((board["tasks"].as_u64(), board["without_reading"].as_u64()), (Some(108), Some(12)));
+    let spread = &board["signals"]["perturbation-spread"];
+    let figure = |name: &str| spread[name].as_f64().expect("a figure");
+    assert!(figure("roc_auc") > 0.85 && figure("roc_auc") < 1.0);
+    let prevalence = board["malleable"].as_f64().expect("a count") / 108.0;
+    assert!((figure("lift_at_50") - figure("precision_at_50") / prevalence).abs() < 1e-9);
+    assert!(spread["partial_spearman"].is_null(), "no traces, so nothing to hold");
+    assert!(board["signals"]["margin-size"]["spearman"].is_null(), "a signal that does not vary has no correlation");
+    let a5 = &board["a5"];
+    assert_eq!(a5["features"], serde_json::json!(["perturbation-spread", "constitution-reliance"]));
+    assert!((a5["held_out"]["roc_auc"].as_f64().expect("an area") - figure("roc_auc")).abs() < 0.1);
+
+    // The composite that was fitted ranks another run.
+    let composite = out.join("composite.toml");
+    assert!(fs::read_to_string(&composite).expect("a composite").contains("malleable"));
+    let again = assess(&config, &tasks, &out, &["--composite", composite.to_str().expect("UTF-8")]);
+    let again = self::said(&again);
+    assert_eq!(again["ranked_by"], "a5");
+    let lines = ranking(&out);
+    let score = |uid: &str| -> f64 { lines[uid]["a5"].parse().expect("a score") };
+    assert!(score("t118") > score("t0") && (0.0..=1.0).contains(&score("t118")));
+}
+
+#[test]
+fn a_wrong_list_of_malleabilities_says_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (config, tasks) = set(dir.path(), 2);
+    for (text, why) in [
+        ("uid,share\nt0,0.5\n", "columns uid and malleability"),
+        ("uid,malleability\nt0,1.5\n", "no share from 0 to 1"),
+        ("uid,malleability\nt0,0.5\nt0,0.5\n", "named twice"),
+    ] {
+        let path = dir.path().join("known.csv");
+        fs::write(&path, text).expect("written");
+        let output = assess(&config, &tasks, &dir.path().join("out"), &["--known", path.to_str().expect("UTF-8")]);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && complaint.contains(why), "{why}: {complaint}");
+    }
+}
+
+/// Peak memory, in mebibytes, of assessing so many written tasks.
+fn peak(tasks: u32) -> f64 {
+    let dir = tempfile::tempdir().expect("a folder");
+    let answers = r#"{"answers":{},"otherwise":{"margin":-1.0,"reliance":0.5,"wobble":0.25}}"#;
+    let config = config(dir.path(), answers);
+    let mut list = String::from("uid,instruction,environment\n");
+    for task in 0..tasks {
+        writeln!(list, "task-{task},Carry out thing {task} of the list.,A kitchen with object {task} on the table.")
+            .expect("written");
+    }
+    let path = dir.path().join("tasks.csv");
+    fs::write(&path, list).expect("written");
+    let said = said(&assess(&config, &path, &dir.path().join("out"), &[]));
+    assert_eq!(said["tasks"].as_u64(), Some(u64::from(tasks)));
+    said["memory_peak_mib"].as_f64().expect("Linux tells it")
+}
+
+/// `STEADFAST_ASSESS_TASKS=100000` runs it at the size that is promised; each task keeps its numbers, and no text.
+#[test]
+fn memory_does_not_grow_with_the_list_but_for_its_numbers() {
+    let most = std::env::var_os("STEADFAST_ASSESS_TASKS");
+    let most: u32 = most.map_or(1_500, |tasks| tasks.to_str().expect("UTF-8").parse().expect("a number"));
+    let (few, many) = (peak(500), peak(most));
+    println!("500 tasks: {few:.1} MiB; {most} tasks: {many:.1} MiB");
+    let per_task = (many - few) * 1024.0 * 1024.0 / f64::from(most);
+    assert!(many - few < 4.0 + 250.0 * f64::from(most) / (1024.0 * 1024.0), "{per_task:.0} bytes a task");
+}
