@@ -25,6 +25,7 @@ use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace};
 use crate::triple::Digest;
 
 use eyes::SIDE;
+pub use eyes::Sighting;
 use prompt::{Prompt, Speech};
 use tail::{States, Tail};
 
@@ -221,6 +222,18 @@ impl Compact {
         self.detector.spent() + self.tagger.spent() + self.trunk.spent() + tail
     }
 
+    /// What the detector alone sees in a picture at the working size, with boxes.
+    ///
+    /// # Errors
+    /// When the picture has another size, or the engine fails.
+    pub fn sightings(&mut self, image: &RgbImage) -> Result<Vec<Sighting>, Fault> {
+        let found = self.detector.run([("image", &working(image)?)], &["score", "class", "box"])?;
+        let [scores, classes, boxes] = found.as_slice() else {
+            return Err(Fault::Engine("the detector gave too few outputs".to_owned()));
+        };
+        Ok(eyes::sightings(scores.as_f32()?, classes.as_i64()?, boxes.as_f32()?))
+    }
+
     /// Runs the trunk over `tokens` after what was read before; gives the new reading and the hidden states, row-major
     /// `[tokens, WIDTH]`.
     fn read(&mut self, before: Option<&Reading>, tokens: &[i64]) -> Result<(Reading, Vec<f32>), Fault> {
@@ -397,11 +410,7 @@ impl Proxy for Compact {
     }
 
     fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
-        if image.dimensions() != (SIDE, SIDE) {
-            return Err(Fault::Engine(format!("the working image is not {SIDE}×{SIDE}")));
-        }
-        let side = SIDE as usize;
-        let tensor = Tensor::u8(&[1, side, side, 3], image.as_raw().clone())?;
+        let tensor = working(image)?;
         let found = self.detector.run([("image", &tensor)], &["score", "class", "box"])?;
         let tagged = self.tagger.run([("image", &tensor)], &["probability"])?;
         let ([scores, classes, boxes], [probability]) = (found.as_slice(), tagged.as_slice()) else {
@@ -481,6 +490,14 @@ impl Proxy for Compact {
         }
         Ok(mean.into_iter().map(|value| value / norm).collect())
     }
+}
+
+fn working(image: &RgbImage) -> Result<Tensor, Fault> {
+    if image.dimensions() != (SIDE, SIDE) {
+        return Err(Fault::Engine(format!("the working image is not {SIDE}×{SIDE}")));
+    }
+    let side = SIDE as usize;
+    Tensor::u8(&[1, side, side, 3], image.as_raw().clone())
 }
 
 /// The mean of the rows of `[rows, WIDTH]`; zeros where there is none.

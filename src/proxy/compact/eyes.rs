@@ -58,6 +58,27 @@ pub fn sentence(scores: &[f32], classes: &[i64], boxes: &[f32], probability: &[f
     if tags.is_empty() { format!("{objects}.") } else { format!("{objects}; {}.", tags.join(" or ")) }
 }
 
+/// A thing the detector sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sighting {
+    /// The detector's name for it.
+    pub name: &'static str,
+    /// How surely, 0 to 1.
+    pub score: f32,
+    /// Left, upper, right and lower edge, as shares of the picture's sides.
+    pub corners: [f32; 4],
+}
+
+/// What the detector sees, as things with boxes: the rows that the scene sentence is made of.
+pub fn sightings(scores: &[f32], classes: &[i64], boxes: &[f32]) -> Vec<Sighting> {
+    let side = f32::from(u16::try_from(SIDE).unwrap_or(u16::MAX));
+    let named = |row: Detection| {
+        let name = LABELS.as_ref()?.detector.get(row.class)?;
+        Some(Sighting { name, score: row.score, corners: row.corners.map(|edge| edge / side) })
+    };
+    keep(scores, classes, boxes).into_iter().filter_map(named).collect()
+}
+
 /// Rows that count, without a second row for the same object.
 fn keep(scores: &[f32], classes: &[i64], boxes: &[f32]) -> Vec<Detection> {
     let mut kept: Vec<Detection> = Vec::new();
