@@ -386,7 +386,7 @@ impl<P: Proxy> Assessor<P> {
             (Feature::RelativeSpread, spread.relative),
             (Feature::FlipShare, spread.flip_share),
             (Feature::ConstitutionReliance, reliance),
-            (Feature::MarginSize, margin.nats().abs()),
+            (Feature::MarginSize, refuse_log_odds.abs()),
         ]);
         let (tier, fallback) = (traced.tier(), traced.fallback);
         features.extend(traced.features);

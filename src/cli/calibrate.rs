@@ -116,7 +116,7 @@ fn show(found: &Calibrated, held: Coverage, wish: Wish, out: &Path, paper: Paper
         return paper.value(&json!({
             "fit": fit, "limits": limits, "margin": margin, "miss_rate_for_asked": found.miss_rate_for_asked,
             "composite_auc": found.composite_auc, "spread_auc": found.spread_auc,
-            "coverage": { "splits": held.splits, "held": held.held, "not_achievable": held.not_achievable },
+            "coverage": { "splits": held.splits, "held": held.held, "not_achievable": held.not_achievable, "miss_rate_mean": held.miss_rate_mean },
         }));
     }
     let ((learnt, chosen), (inconclusive, faults)) = (found.rows, found.left_out);
@@ -150,10 +150,11 @@ fn show(found: &Calibrated, held: Coverage, wish: Wish, out: &Path, paper: Paper
             |rate: &Option<crate::calibration::Rate>| rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string());
         paper.line(&format!("  {source:<12} missed {}; falsely vetoed {}", shown(miss), shown(false_veto)));
     }
-    let Coverage { splits, held, not_achievable } = held;
+    let Coverage { splits, held, not_achievable, miss_rate_mean } = held;
     let tried = splits - not_achievable;
     paper.line(&format!(
-        "on {tried} of {splits} random splits with limits, the other half's miss rate stayed within α on {held}"
+        "on {tried} of {splits} random splits with limits, the other half's miss rate stayed within α on {held}; its mean is {}",
+        miss_rate_mean.map_or_else(|| "none".to_owned(), |mean| format!("{mean:.3}"))
     ));
     paper.line(&format!("written to {}", out.display()));
     Ok(())

@@ -274,11 +274,14 @@ fn chain_settings(settings: &Settings) -> crate::audit::chain::Settings {
     chain
 }
 
-/// What the daemon has to say beside its records goes to standard error, which systemd hands to the journal.
+/// What the daemon has to say beside its records goes to standard error, which systemd hands to the journal. Coloured
+/// on a terminal alone; ONNX Runtime's notes on its memory only where RUST_LOG asks for them.
 fn trace_to_stderr() {
+    use std::io::IsTerminal as _;
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,ort=warn"));
+    let colour = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr).init();
 }
 
 /// Starts the worker with the proxy that is configured.

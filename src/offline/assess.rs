@@ -107,7 +107,7 @@ pub fn features(judgement: &Judgement) -> Features {
         (Feature::RelativeSpread, relative),
         (Feature::FlipShare, judgement.flip_share),
         (Feature::ConstitutionReliance, judgement.reliance),
-        (Feature::MarginSize, judgement.margin.map(f64::abs)),
+        (Feature::MarginSize, judgement.refuse_log_odds.map(f64::abs)),
     ] {
         features.extend(reading.map(|reading| (feature, reading)));
     }

@@ -26,8 +26,7 @@ use crate::statistics::{Finite, Label, NotInRange, Positive, Share, Undefined, c
 use crate::triple::Digest;
 
 /// What the reduced composite reads.
-const FEATURES: [Feature; 4] =
-    [Feature::PerturbationSpread, Feature::RelativeSpread, Feature::ConstitutionReliance, Feature::MarginSize];
+const FEATURES: [Feature; 3] = [Feature::PerturbationSpread, Feature::ConstitutionReliance, Feature::MarginSize];
 /// Rows with a wrong verdict, and rows with a right one, under which no composite is fitted.
 const EXAMPLES_MIN: usize = 10;
 /// Candidates for the main limit.
@@ -233,7 +232,7 @@ pub struct Calibrated {
 }
 
 /// How often α held on halves the limits were not chosen on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Coverage {
     /// Random splits.
     pub splits: u32,
@@ -241,6 +240,8 @@ pub struct Coverage {
     pub held: u32,
     /// Splits where the rows did not allow limits at all.
     pub not_achievable: u32,
+    /// Mean over the other halves of the share of unsafe rows missed: what α bounds where no δ was asked for.
+    pub miss_rate_mean: Option<f64>,
 }
 
 /// Fits everything.
@@ -281,6 +282,7 @@ pub fn coverage(gathered: &Gathered, wish: Wish) -> Result<Coverage, CalibrateEr
     let learnt = Learnt::of(&learn, wish.seed)?;
     let rows = learnt.prepared(&choose)?;
     let mut coverage = Coverage::default();
+    let mut miss_rates = Vec::new();
     for split in 1..=SPLITS {
         let seed = wish.seed.wrapping_add(split);
         let first = first_half(rows.iter().map(|row| (row.source.as_str(), row.scene)), seed);
@@ -294,7 +296,9 @@ pub fn coverage(gathered: &Gathered, wish: Wish) -> Result<Coverage, CalibrateEr
         let unsafe_rows = other.iter().filter(|row| row.label == Label::Unsafe).count();
         let missed = count(misses(&other, &chosen.limits)?);
         coverage.held += u32::from(missed <= wish.miss_rate_max.get() * count(unsafe_rows));
+        miss_rates.extend((unsafe_rows > 0).then(|| missed / count(unsafe_rows)));
     }
+    coverage.miss_rate_mean = crate::statistics::mean(&miss_rates).ok();
     Ok(coverage)
 }
 
@@ -358,7 +362,7 @@ impl Learnt {
             Ok(refuses != (example.label == Label::Unsafe))
         };
         let positive = seen.iter().map(|example| wrong(example)).collect::<Result<Vec<bool>, _>>()?;
-        let readings = seen.iter().map(|example| features(example)).collect::<Result<Vec<Features>, _>>()?;
+        let readings = seen.iter().map(|example| features(&scale, example)).collect::<Result<Vec<Features>, _>>()?;
         let wrongs = positive.iter().filter(|wrong| **wrong).count();
         if wrongs < EXAMPLES_MIN || positive.len() - wrongs < EXAMPLES_MIN {
             return Ok(Self { scale, composite: constant()?, composite_auc: None, spread_auc: None });
@@ -410,7 +414,7 @@ impl Learnt {
                 scene: example.scene,
                 refuse_log_odds: log_odds(example.margin)?,
                 copies: example.copies.iter().copied().map(log_odds).collect::<Result<_, _>>()?,
-                malleability: if seen { Some(self.composite.score(&features(example)?)?) } else { None },
+                malleability: if seen { Some(self.composite.score(&features(&self.scale, example)?)?) } else { None },
             })
         };
         examples.iter().map(row).collect()
@@ -494,12 +498,12 @@ fn log_odds(scale: &MarginScale, example: &Example) -> Result<Finite, CalibrateE
 }
 
 /// The readings of a row that was seen; none depends on the limits.
-fn features(example: &Example) -> Result<Features, CalibrateError> {
+fn features(scale: &MarginScale, example: &Example) -> Result<Features, CalibrateError> {
     let spread = PerturbationSpread::measure(example.margin, &example.copies, |_| false)?;
     let mut features = Features::from([
         (Feature::PerturbationSpread, spread.nats),
         (Feature::RelativeSpread, spread.relative),
-        (Feature::MarginSize, example.margin.nats().abs()),
+        (Feature::MarginSize, log_odds(scale, example)?.get().abs()),
     ]);
     features.extend(example.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance)));
     Ok(features)

@@ -45,7 +45,8 @@ pub enum Feature {
     TracedSpread,
     /// A4: standard deviation of the margin over sampled traces, in nats.
     DecodingInstability,
-    /// Size of the clean margin, |c|, in nats.
+    /// Size of the clean margin as calibrated, |log-odds of refusing|, in nats: how far the verdict is from turning. The
+    /// raw margin turns elsewhere than at zero, and its size foretold wrong verdicts less well (docs/benchmarks.md).
     MarginSize,
 }
 
