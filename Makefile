@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench lint models venv packages test-packages clean train
+.PHONY: help demo test bench fuzz lint models venv packages test-packages clean train
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -37,6 +37,9 @@ test: models $(BUILD)/venv-test/.stamp test-packages ## Set everything up and ru
 bench: models release ## Print the benchmarks, as ratios in one run
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement models/requirements-training.txt
 	cargo bench --locked --features __bench
+
+fuzz: test-packages ## Fuzz everything that reads bytes from outside: make fuzz RUNS=100000
+	@fuzz/run.sh $(or $(RUNS),5000)
 
 release: packages
 	@printf '== building the release\n'

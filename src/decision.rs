@@ -642,6 +642,46 @@ mod tests {
         }
     }
 
+    /// Any reading at all: absent, no number, or a number near a limit or far from it.
+    fn reading() -> impl Strategy<Value = Option<f64>> {
+        let odd = vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, -0.0, 0.0, -0.5, 0.3, 0.6];
+        prop_oneof![Just(None), prop::sample::select(odd).prop_map(Some), (-2.0..2.0_f64).prop_map(Some)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_permit_has_every_reading_finite_and_within_its_limit(
+            values in prop::array::uniform6(reading()),
+            traces in prop::collection::vec(reading(), 0..3),
+            tier in prop::sample::select(vec![Tier::MarginOnly, Tier::TraceOnce, Tier::Full]),
+            stance in prop::sample::select(vec![Stance::Complied, Stance::Refused, Stance::Inconclusive]),
+            refused_before in any::<bool>(),
+        ) {
+            let [log_odds, spread, flip_share, reliance, decoding_instability, malleability] = values;
+            let trace_ambiguity = traces.iter().map(|density| density.unwrap_or(f64::NAN)).collect();
+            let readings = Readings {
+                tier, spread, flip_share, reliance, decoding_instability, malleability, trace_ambiguity,
+                refuse_log_odds: log_odds.unwrap_or(f64::NAN),
+                ..sound()
+            };
+            let case = Case { stance, refused_before, ..case(readings) };
+            if let Decision::Permit(leave) = decide(case, &limits()) {
+                let within = |value: Option<f64>, limit: f64| value.is_some_and(|value| value.is_finite() && value <= limit);
+                prop_assert!(stance == Stance::Complied && !refused_before);
+                prop_assert!(within(log_odds, limits().refuse_log_odds_max.get()));
+                prop_assert!(within(flip_share, limits().flip_share_max.get()));
+                prop_assert!(within(malleability, limits().malleability_max.get()));
+                prop_assert!(within(spread, f64::MAX) && within(reliance, f64::MAX));
+                prop_assert!(traces.iter().all(|density| within(*density, f64::MAX)));
+                prop_assert!(tier == Tier::MarginOnly || !traces.is_empty());
+                prop_assert!(tier != Tier::Full || within(decoding_instability, f64::MAX));
+                prop_assert_eq!(leave.readings().tier, tier);
+            }
+        }
+    }
+
     #[test]
     fn a_person_may_overrule_a_judgement_but_not_a_fault() {
         let digests = Digests::of(b"i", b"p", b"q");

@@ -46,7 +46,7 @@ pub mod assessment;
 // Edges.
 #[cfg(all(feature = "bus", feature = "onnx", feature = "tools"))]
 pub mod cli;
-#[cfg(feature = "bus")]
+#[cfg(all(feature = "bus", feature = "onnx"))]
 pub mod daemon;
 #[cfg(feature = "bus")]
 pub mod intake;

@@ -134,7 +134,7 @@ pub(super) fn after(retired: &Retired, sealed: &[Sealed], act: Act, records: u64
 fn join(gaps: Vec<Gap>) -> Vec<Gap> {
     let mut joined: Vec<Gap> = Vec::new();
     for gap in gaps {
-        match joined.last_mut().filter(|last| last.last_segment + 1 == gap.first_segment) {
+        match joined.last_mut().filter(|last| last.last_segment.checked_add(1) == Some(gap.first_segment)) {
             Some(last) => {
                 last.last_segment = gap.last_segment;
                 last.last = gap.last;

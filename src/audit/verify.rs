@@ -131,7 +131,7 @@ pub fn verify(dir: &Path, keys: &[[u8; 32]]) -> io::Result<Report> {
             walk.cross(segment, &retired.gaps);
         }
         walk.read(dir, segment, index + 1 == segments.len(), &retired)?;
-        walk.next = segment + 1;
+        walk.next = segment.saturating_add(1);
     }
     Ok(walk.report)
 }
@@ -163,13 +163,18 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Steps over missing segments, where a gap accounts for exactly them.
     fn cross(&mut self, to: u64, gaps: &[Gap]) {
-        let gap = gaps.iter().find(|gap| gap.first_segment == self.next && gap.last_segment + 1 == to);
+        // What a log says of itself may be anything: its numbers are not added up unchecked.
+        let spans = |gap: &&Gap| gap.first_segment == self.next && gap.last_segment.checked_add(1) == Some(to);
         let follows = |gap: &&Gap| {
-            self.before.is_none_or(|(hash, sequence)| gap.before == hash && gap.first_sequence == sequence + 1)
+            let after = |(hash, sequence): (Digest, u64)| {
+                gap.before == hash && sequence.checked_add(1) == Some(gap.first_sequence)
+            };
+            self.before.is_none_or(after) && gap.first_sequence <= gap.last_sequence
         };
-        if let Some(gap) = gap.filter(follows) {
+        if let Some(gap) = gaps.iter().find(spans).filter(follows) {
             self.before = Some((gap.last, gap.last_sequence));
-            self.report.dropped += gap.last_sequence + 1 - gap.first_sequence;
+            let records = (gap.last_sequence - gap.first_sequence).saturating_add(1);
+            self.report.dropped = self.report.dropped.saturating_add(records);
         } else {
             self.before = None;
             self.report.fault(Fault::Missing { first: self.next, last: to.saturating_sub(1) });

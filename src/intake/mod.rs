@@ -11,7 +11,7 @@ mod details;
 pub mod limits;
 pub mod memfd;
 mod object;
-mod options;
+pub mod options;
 pub mod readiness;
 
 use std::fmt;

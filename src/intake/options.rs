@@ -32,18 +32,28 @@ pub struct Options {
 
 /// How a client misuses the options: a fault in its code, answered as a D-Bus error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Misuse {
+pub enum Misuse {
+    /// No option has this name.
     #[error("unknown option {0:?}")]
     Unknown(String),
+    /// Which of the two counts would be a guess.
     #[error("option {0} is given twice")]
     Twice(&'static str),
+    /// A value of another type than the option's.
     #[error("option {name} has type {found}, not {expected}")]
-    Kind { name: &'static str, expected: &'static str, found: String },
+    Kind {
+        /// The option.
+        name: &'static str,
+        /// Its D-Bus type.
+        expected: &'static str,
+        /// The type that came.
+        found: String,
+    },
 }
 
 /// Why the options are not taken.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum OptionsError {
+pub enum OptionsError {
     /// The client's code is wrong.
     Misuse(Misuse),
     /// The client's values are.
@@ -58,7 +68,7 @@ impl From<Misuse> for OptionsError {
 
 /// The options as they lie in the message: pairs, because a map would drop all but the last of two equal names.
 #[derive(Debug, Default)]
-pub(super) struct Pairs<'a>(Vec<(&'a str, Value<'a>)>);
+pub struct Pairs<'a>(Vec<(&'a str, Value<'a>)>);
 
 impl Type for Pairs<'_> {
     const SIGNATURE: &'static Signature = <std::collections::HashMap<&str, Value<'_>> as Type>::SIGNATURE;
@@ -93,7 +103,10 @@ const NAMES: [&str; 5] = ["plan_id", "planner", "audience", "image_stamp_ns", "d
 
 impl Pairs<'_> {
     /// The options these pairs spell.
-    pub(super) fn read(&self, limits: &Limits) -> Result<Options, OptionsError> {
+    ///
+    /// # Errors
+    /// When a name is unknown or comes twice, or a value has the wrong type or is out of its bounds.
+    pub fn read(&self, limits: &Limits) -> Result<Options, OptionsError> {
         let mut given = Given::default();
         for (name, value) in &self.0 {
             match *name {
