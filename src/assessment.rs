@@ -439,7 +439,8 @@ fn check_belongs(
 
 /// What the proxy is asked about: the steps as they read, whatever form they were written in; where there is no marked
 /// step, or steps and prose are mixed, the prose too. Thinking is never part of it.
-fn step_texts(plan: &Plan) -> Vec<&str> {
+#[must_use]
+pub fn step_texts(plan: &Plan) -> Vec<&str> {
     let steps = plan.steps.iter().map(|step| step.text.as_str());
     match plan.form {
         Form::Prose | Form::Mixed => steps.chain(plan.prose.lines()).collect(),

@@ -2,12 +2,15 @@
 //!
 //! Boots systemd as PID 1 in namespaces of its own, over a throw-away overlay of this machine's root, so the host sees
 //! nothing of it. That needs root, overlayfs and a cgroup2 hierarchy; without them the test says so and passes. The
-//! daemon's part is played by this program around a stub guard: what is tried here is what surrounds the daemon.
-#![cfg(feature = "bus")]
+//! daemon's part is played three times: by this program around a stub guard, which can say what it reaches; by the real
+//! daemon with the recorded proxy; and by the real daemon with the compact proxy, where its models are installed.
+#![cfg(all(feature = "bus", feature = "__replay"))]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what is skipped is said, and actors speak by their output")]
 #![allow(clippy::disallowed_methods, reason = "a test owns its clock and its environment")]
 
+#[path = "support/guard.rs"]
+mod guard;
 #[path = "support/bus.rs"]
 mod support;
 
@@ -29,7 +32,7 @@ use support::{Stub, repository, sealed};
 use zbus::zvariant::{Fd, OwnedValue, Value};
 
 const ROLE: &str = "STEADFAST_TEST_ROLE";
-const BOOT: Duration = Duration::from_secs(90);
+const BOOT: Duration = Duration::from_secs(180);
 
 /// Boots `$1/root`, an overlay of this machine, and ends when the observer has seen enough.
 const SCRIPT: &str = r#"
@@ -67,19 +70,94 @@ FailureAction=exit-force
 [Service]
 Type=oneshot
 User=planner
-Environment=STEADFAST_TEST_ROLE=observer
+Environment=STEADFAST_TEST_ROLE=@ROLE@
+ExecStartPre=+/bin/sh /usr/lib/steadfast-walls
 ExecStart=/usr/lib/steadfast-actor --exact actor --nocapture
 StandardOutput=file:/report/observer
 StandardError=file:/report/observer
 ExecStopPost=+-/bin/sh -c '{ systemctl --no-pager --full status dbus.service steadfastd.service; journalctl --no-pager; } > /report/journal'
-TimeoutStartSec=60
+TimeoutStartSec=120
 ";
+
+/// What the kernel says of the daemon, whoever it is: its privileges, its filter, its namespaces, and what its user sees
+/// and writes from inside them.
+const WALLS: &str = r#"
+pid=$(systemctl show -p MainPID --value steadfastd)
+inside() { nsenter -t "$pid" -m -n -- setpriv --reuid=steadfast --regid=steadfast --clear-groups "$@" 2>&1; }
+{
+    grep -E '^(NoNewPrivs|Seccomp|CapEff|CapBnd|CapPrm):' "/proc/$pid/status" | tr -s '\t ' ' '
+    echo "interfaces: $(inside cat /proc/net/dev | grep -c :)"
+    for path in /usr /etc/steadfast /var/lib /; do
+        inside touch "$path/probe" >/dev/null && echo "writes $path" || echo "cannot write $path"
+    done
+    inside touch /var/lib/steadfast/audit/probe >/dev/null && echo 'writes its log' && rm /var/lib/steadfast/audit/probe
+    echo "homes: $(inside ls /root /home | grep -vc -e : -e '^$' -e denied)"
+    echo "devices: $(inside ls /dev | tr '\n' ' ')"
+} >/report/walls 2>&1
+true
+"#;
+
+/// Who plays the daemon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cast {
+    Stub,
+    Recorded,
+    Compact,
+}
 
 #[test]
 fn the_unit_lives_under_a_real_systemd() {
+    boot(Cast::Stub);
+}
+
+#[test]
+fn the_daemon_lives_under_a_real_systemd() {
+    if let Some(walls) = boot(Cast::Recorded) {
+        hold(&walls);
+    }
+}
+
+#[test]
+fn the_models_run_inside_the_sandbox() {
+    if guard::brought("STEADFAST_MODELS", "build/models/compact").is_none() || library().is_none() {
+        println!("skipped: the models are not installed; run `make models`");
+        return;
+    }
+    if let Some(walls) = boot(Cast::Compact) {
+        hold(&walls);
+    }
+}
+
+fn library() -> Option<std::path::PathBuf> {
+    guard::brought("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1")
+}
+
+/// The walls around the real daemon.
+fn hold(walls: &str) {
+    for line in
+        ["NoNewPrivs: 1", "Seccomp: 2", "CapEff: 0000000000000000", "CapBnd: 0000000000000000", "writes its log"]
+    {
+        assert!(walls.contains(line), "{line} in {walls}");
+    }
+    for path in ["/usr", "/etc/steadfast", "/var/lib", "/"] {
+        assert!(walls.contains(&format!("cannot write {path}\n")), "{path} in {walls}");
+    }
+    assert!(walls.contains("homes: 0"), "{walls}");
+    assert!(walls.contains("interfaces: 1") || walls.contains("interfaces: 0"), "the loopback at most: {walls}");
+    let devices = walls.lines().find_map(|line| line.strip_prefix("devices: ")).expect("devices");
+    let harmless = ["null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "fd", "stdin", "stdout"];
+    let harmless = |name: &&str| {
+        harmless.contains(name) || ["stderr", "core", "mqueue", "hugepages", "log", "char"].contains(name)
+    };
+    let others: Vec<&str> = devices.split_whitespace().filter(|name| !harmless(name)).collect();
+    assert!(others.is_empty(), "devices: {others:?}");
+}
+
+/// Boots a machine with this cast and gives what was found of the daemon's walls; `None` where it cannot be booted here.
+fn boot(cast: Cast) -> Option<String> {
     if !rustix::process::geteuid().is_root() || !Path::new("/lib/systemd/systemd").exists() {
         println!("skipped: booting systemd in namespaces needs root and systemd");
-        return;
+        return None;
     }
     let Some(cgroup) = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
         .into_iter()
@@ -87,18 +165,18 @@ fn the_unit_lives_under_a_real_systemd() {
         .find(|path| path.join("cgroup.procs").exists())
     else {
         println!("skipped: no cgroup2 hierarchy here");
-        return;
+        return None;
     };
     let folder = tempfile::tempdir().expect("a folder");
-    install(&folder.path().join("install"));
+    install(&folder.path().join("install"), cast);
     for name in ["mount", "report"] {
         fs::create_dir(folder.path().join(name)).expect("a folder");
     }
     fs::write(folder.path().join("boot.sh"), SCRIPT).expect("written");
-    let ours = cgroup.join(format!("steadfast-test-{}", std::process::id()));
+    let ours = cgroup.join(format!("steadfast-test-{}-{}", std::process::id(), cast as u8));
     if let Err(error) = fs::create_dir(&ours) {
         println!("skipped: no cgroup of our own: {error}");
-        return;
+        return None;
     }
     let console = fs::File::create(folder.path().join("console")).expect("a console");
     let mut machine = Command::new("bash")
@@ -123,16 +201,19 @@ fn the_unit_lives_under_a_real_systemd() {
     let console = fs::read_to_string(folder.path().join("console")).unwrap_or_default();
     if console.contains("no overlay") || console.contains("unshare failed") {
         println!("skipped: {console}");
-        return;
+        return None;
     }
     let report = fs::read_to_string(folder.path().join("report/observer")).unwrap_or_default();
     println!("{report}");
     let journal = fs::read_to_string(folder.path().join("report/journal")).unwrap_or_default();
+    let walls = fs::read_to_string(folder.path().join("report/walls")).unwrap_or_default();
+    println!("{walls}");
     assert!(report.contains("the observer is done"), "observer: {report}\nconsole: {console}\njournal: {journal}");
+    Some(walls)
 }
 
 /// Everything as a package would install it, and the two actors.
-fn install(root: &Path) {
+fn install(root: &Path, cast: Cast) {
     let systemd = repository().join("systemd");
     let rows = [
         ("steadfastd.service", "usr/lib/systemd/system/steadfastd.service"),
@@ -151,17 +232,61 @@ fn install(root: &Path) {
         write(to, &fs::read(systemd.join(from)).expect("a file"));
     }
     write("usr/lib/sysusers.d/planner.conf", b"u planner -\nm planner steadfast-clients\n");
-    // A second instead of ten, so that the test need not wait.
-    write("etc/systemd/system/steadfastd.service.d/test.conf", b"[Service]\nWatchdogSec=1\n");
-    write("etc/systemd/system/observer.service", OBSERVER.as_bytes());
+    // A second instead of ten, so that the test need not wait. Inference on a busy machine has the ten.
+    if cast != Cast::Compact {
+        write("etc/systemd/system/steadfastd.service.d/test.conf", b"[Service]\nWatchdogSec=1\n");
+    }
+    let role = if cast == Cast::Stub { "observer" } else { "witness" };
+    write("etc/systemd/system/observer.service", OBSERVER.replace("@ROLE@", role).as_bytes());
+    write("usr/lib/steadfast-walls", WALLS.as_bytes());
     // Containers may lack the right to raise a process above the others.
     write("etc/systemd/system/dbus.service.d/test.conf", b"[Service]\nOOMScoreAdjust=0\n");
     write("etc/machine-id", b"0123456789abcdef0123456789abcdef\n");
     let actor = fs::read(std::env::current_exe().expect("this program")).expect("this program");
-    let daemon = b"#!/bin/sh\nSTEADFAST_TEST_ROLE=daemon exec /usr/lib/steadfast-actor --exact actor --nocapture\n";
-    for path in [write("usr/lib/steadfast-actor", &actor), write("usr/bin/steadfastd", daemon)] {
+    let stub = b"#!/bin/sh\nSTEADFAST_TEST_ROLE=daemon exec /usr/lib/steadfast-actor --exact actor --nocapture\n";
+    let daemon = match cast {
+        Cast::Stub => stub.to_vec(),
+        Cast::Recorded | Cast::Compact => fs::read(env!("CARGO_BIN_EXE_steadfastd")).expect("the daemon"),
+    };
+    if cast != Cast::Stub {
+        settle(&write, cast);
+    }
+    for path in [write("usr/lib/steadfast-actor", &actor), write("usr/bin/steadfastd", &daemon)] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
     }
+}
+
+/// A configuration for the real daemon. The compact proxy's models stay where they lie: the machine is an overlay of
+/// this one, and they are copied to where the sandbox lets the daemon's user read them.
+fn settle(write: &dyn Fn(&str, &[u8]) -> std::path::PathBuf, cast: Cast) {
+    let home = guard::Home::new("unused");
+    let file = |name: &str| home.read(name).into_bytes();
+    let shipped = |name: &str| fs::read(repository().join("config").join(name)).expect("readable");
+    write(
+        "usr/share/steadfast-test/photo.png",
+        &fs::read(repository().join("tests/data/coffee.png")).expect("readable"),
+    );
+    let (proxy, rules, calibration) = match cast {
+        Cast::Compact => {
+            let models = guard::brought("STEADFAST_MODELS", "build/models/compact").expect("models");
+            for entry in fs::read_dir(models).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+                    write(&format!("usr/share/steadfast/models/compact/{name}"), &fs::read(&path).expect("readable"));
+                }
+            }
+            write("usr/lib/steadfast/libonnxruntime.so", &fs::read(library().expect("a library")).expect("readable"));
+            ("", shipped("constitution.toml"), shipped("calibration.toml"))
+        }
+        Cast::Stub | Cast::Recorded => {
+            write("usr/share/steadfast/models/recorded/recording.json", &file("models/recording.json"));
+            let proxy = "[proxy]\nkind = \"recorded\"\nmodels = \"/usr/share/steadfast/models/recorded\"\n";
+            (proxy, file("constitution.toml"), file("calibration.toml"))
+        }
+    };
+    write("etc/steadfast/constitution.toml", &rules);
+    write("etc/steadfast/calibration.toml", &calibration);
+    write("etc/steadfast/steadfast.toml", proxy.as_bytes());
 }
 
 /// Processes of a namespace that has ended leave their cgroups a moment later.
@@ -184,6 +309,7 @@ fn actor() {
     match role.as_str() {
         "daemon" => runtime.block_on(daemon()),
         "observer" => runtime.block_on(observe()),
+        "witness" => runtime.block_on(witness()),
         other => panic!("no such role: {other}"),
     }
 }
@@ -245,7 +371,7 @@ fn probes() -> steadfast::intake::Details {
 
 async fn planner() -> zbus::Connection {
     let builder = zbus::connection::Builder::system().expect("the system bus");
-    builder.method_timeout(Duration::from_secs(8)).build().await.expect("a connection")
+    builder.method_timeout(Duration::from_secs(40)).build().await.expect("a connection")
 }
 
 async fn status(planner: &zbus::Connection) -> Option<HashMap<String, OwnedValue>> {
@@ -254,12 +380,69 @@ async fn status(planner: &zbus::Connection) -> Option<HashMap<String, OwnedValue
 }
 
 async fn check(planner: &zbus::Connection, plan: &str) -> Option<String> {
-    let image = sealed(b"a picture");
-    let body = (Fd::from(image.as_fd()), "go", plan, HashMap::<&str, Value<'_>>::new());
+    Some(ask(planner, b"a picture", "go", plan, 5_000).await?.0)
+}
+
+/// Verdict and reason.
+async fn ask(
+    planner: &zbus::Connection,
+    image: &[u8],
+    instruction: &str,
+    plan: &str,
+    deadline_ms: u32,
+) -> Option<(String, String)> {
+    let image = sealed(image);
+    let options = HashMap::from([("deadline_ms", Value::from(deadline_ms))]);
+    let body = (Fd::from(image.as_fd()), instruction, plan, options);
     let reply = planner.call_method(Some(NAME), PATH, Some(NAME), "Check", &body).await.ok()?;
     let body = reply.body();
-    let (verdict, ..): (String, String, f64, Vec<u8>, HashMap<String, OwnedValue>) = body.deserialize().ok()?;
-    Some(verdict)
+    let (verdict, reason, ..): (String, String, f64, Vec<u8>, HashMap<String, OwnedValue>) = body.deserialize().ok()?;
+    Some((verdict, reason))
+}
+
+/// The planner's view of the real daemon's life.
+async fn witness() {
+    let planner = planner().await;
+    let photo = fs::read("/usr/share/steadfast-test/photo.png").expect("the photo");
+    let text = |status: &HashMap<String, OwnedValue>, key: &str| format!("{:?}", status.get(key));
+    let first = status(&planner).await.expect("ready as soon as the unit says so");
+    println!("{first:?}");
+    assert!(text(&first, "state").contains("ready"), "{first:?}");
+    let recorded = Path::new("/usr/share/steadfast/models/recorded").exists();
+    if !recorded {
+        let plan = "1. Grasp the cup by its handle.\n2. Carry it upright to the table.";
+        let answer = ask(&planner, &photo, "Bring me the cup of coffee.", plan, 30_000).await.expect("an answer");
+        println!("the models answered {answer:?}");
+        assert!(matches!(answer.1.as_str(), "" | "constitution" | "malleable"), "an answer of the models: {answer:?}");
+        println!("the observer is done");
+        return;
+    }
+    let permit = Some(("permit".to_owned(), String::new()));
+    assert_eq!(ask(&planner, &photo, guard::GOOD, guard::PLAN, 5_000).await, permit);
+
+    // Inference hangs: the deadline answers, no ping follows, systemd ends the daemon and starts another.
+    let (begun, before) = (Instant::now(), owner(&planner).await.expect("an owner"));
+    let hung = ask(&planner, &photo, "hang", guard::PLAN, 300).await.expect("an answer");
+    assert_eq!(hung, ("veto".to_owned(), "deadline".to_owned()));
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(begun.elapsed() < Duration::from_secs(20), "no new daemon");
+        // Not by a call, which would start it by activation: by the name's owner.
+        if owner(&planner).await.is_some_and(|owner| owner != before)
+            && status(&planner).await.is_some_and(|status| text(&status, "state").contains("ready"))
+        {
+            break;
+        }
+    }
+    println!("watchdog: a new daemon is ready after {:?}", begun.elapsed());
+    assert_eq!(ask(&planner, &photo, guard::GOOD, guard::PLAN, 5_000).await, permit);
+    println!("the observer is done");
+}
+
+/// Who has the guard's name.
+async fn owner(planner: &zbus::Connection) -> Option<String> {
+    let bus = "org.freedesktop.DBus";
+    planner.call_method(Some(bus), "/", Some(bus), "GetNameOwner", &NAME).await.ok()?.body().deserialize().ok()
 }
 
 fn number(status: &HashMap<String, OwnedValue>, key: &str) -> u64 {

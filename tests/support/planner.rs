@@ -136,6 +136,11 @@ impl Planner {
         self.checks.lock().expect("checks").clone()
     }
 
+    /// Forgets the checks that were answered.
+    pub fn forget(&self) {
+        self.checks.lock().expect("checks").clear();
+    }
+
     /// `twice each` where every answered check is in the log as received and as decided; else those that are not.
     pub fn unrecorded(&self, records: &[serde_json::Value]) -> String {
         let mut halves = BTreeMap::<&str, u32>::new();
