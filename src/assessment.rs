@@ -1,6 +1,7 @@
 //! The one path a triple takes, in the order the data moves. The daemon, the command line and the offline tools all
 //! come through [`Assessor::assess`]; the clock, the ledger and the proxy are passed in.
 
+mod foresight;
 mod traced;
 
 use std::ops::ControlFlow;
@@ -25,6 +26,7 @@ use crate::signals::trace_ambiguity::{self, LexiconError};
 use crate::signals::{Feature, Features};
 use crate::triple::{Digest, Triple};
 
+use foresight::Foresight;
 use traced::{Subject, Traced, tier_of};
 
 /// Rules named in an explanation.
@@ -179,6 +181,23 @@ pub struct Assessor<P: Proxy> {
     markers: trace_ambiguity::Lexicon,
     calibration: Calibration,
     tier: Tier,
+    early_veto: bool,
+}
+
+/// A triple taken apart, as it is asked about.
+struct Parts<'a> {
+    triple: &'a Triple,
+    plan: &'a str,
+    scene: &'a RgbImage,
+    stance: Stance,
+}
+
+/// What reading came to.
+enum Read {
+    /// Everything the tier asks for.
+    Whole(Readings),
+    /// A veto that the rest could not have turned.
+    Foregone(Veto),
 }
 
 impl<P: Proxy> Assessor<P> {
@@ -203,7 +222,13 @@ impl<P: Proxy> Assessor<P> {
         let prefix = proxy.warm(&constitution.prompt_text())?;
         let lexicon = Lexicon::of(&constitution);
         let markers = trace_ambiguity::Lexicon::shipped()?;
-        Ok(Self { proxy, prefix, constitution, lexicon, markers, calibration, tier })
+        Ok(Self { proxy, prefix, constitution, lexicon, markers, calibration, tier, early_veto: false })
+    }
+
+    /// Whether copies are judged no further once the answer can only be a veto. Off unless this is called: the records
+    /// of such vetoes lack the readings that were spared.
+    pub const fn set_early_veto(&mut self, early_veto: bool) {
+        self.early_veto = early_veto;
     }
 
     /// Swaps in a constitution and the calibration that belongs to it, or keeps the old ones and says why.
@@ -282,7 +307,11 @@ impl<P: Proxy> Assessor<P> {
         let steps = step_texts(&plan);
         evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
 
-        let readings = self.read(triple, &steps.join("\n"), &scene, clock, budget, evidence)?;
+        let parts = Parts { triple, plan: &steps.join("\n"), scene: &scene, stance: judged.stance };
+        let readings = match self.read(&parts, clock, budget, evidence)? {
+            Read::Whole(readings) => readings,
+            Read::Foregone(veto) => return Ok(Decision::Veto(veto)),
+        };
         match judged.stance {
             Stance::Complied => evidence.refused_task = memory.refused_before(triple, &scene)?,
             Stance::Refused => memory.remember(triple, &scene)?,
@@ -310,13 +339,12 @@ impl<P: Proxy> Assessor<P> {
     /// Asks the proxy: the clean margin, the reliance, the perturbed copies, and what the tier reads beyond margins.
     fn read(
         &mut self,
-        triple: &Triple,
-        plan: &str,
-        scene: &RgbImage,
+        parts: &Parts<'_>,
         clock: &dyn Clock,
         budget: &dyn Budget,
         evidence: &mut Evidence,
-    ) -> Result<Readings, Failure> {
+    ) -> Result<Read, Failure> {
+        let &Parts { triple, plan, scene, stance } = parts;
         let start = clock.now();
         let question = Question { instruction: triple.instruction(), plan };
         let seen = self.proxy.encode(scene)?;
@@ -333,9 +361,21 @@ impl<P: Proxy> Assessor<P> {
         evidence.timings.reliance = clock.now().saturating_sub(start);
 
         let start = clock.now();
-        let copies = self.judge_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), budget)?;
+        let calibration = self.calibration.clone();
+        let before = self.before_copies(margin, without)?;
+        // A refusal's readings say how firmly it would hold, so none of them is spared.
+        let foresees = self.early_veto && stance == Stance::Complied;
+        let mut foresight = foresees.then(|| Foresight::new(&calibration, &evidence.broken_limits, before));
+        if let Some(veto) = foresight.as_ref().and_then(Foresight::at_once) {
+            return Ok(Read::Foregone(veto));
+        }
+        let mut watch = |copy| foresight.as_mut().map_or(Ok(None), |foresight| foresight.copy(copy));
+        let copies = self.judge_copies(triple, scene, &posed, self.proxy.fingerprint(&seen), &mut watch, budget)?;
         evidence.copies = copies.margins;
         evidence.timings.spread = clock.now().saturating_sub(start);
+        if let Some(veto) = copies.foregone {
+            return Ok(Read::Foregone(veto));
+        }
 
         let start = clock.now();
         let seed = triple.digests().triple.seed();
@@ -343,7 +383,29 @@ impl<P: Proxy> Assessor<P> {
         let mut traced = self.read_traces(&subject, evidence.timings.margin, clock, budget)?;
         evidence.trace = traced.trace.take().map(|trace| trace.text);
         evidence.timings.traces = clock.now().saturating_sub(start);
-        self.weigh(margin, without, &evidence.copies, traced)
+        self.weigh(margin, without, &evidence.copies, traced).map(Read::Whole)
+    }
+
+    /// What is known before the first copy.
+    fn before_copies(&self, margin: Margin, without: Margin) -> Result<Readings, Failure> {
+        let refuse_log_odds = self.calibration.margin.refuse_log_odds(margin).map_err(Fault::NonFinite)?;
+        let reliance =
+            crate::signals::constitution_reliance::constitution_reliance(without, margin).map_err(Fault::NonFinite)?;
+        Ok(Readings {
+            tier: Tier::MarginOnly,
+            fallback: None,
+            margin,
+            refuse_log_odds,
+            spread: None,
+            copies: 0,
+            flip_share: None,
+            reliance: Some(reliance),
+            trace_ambiguity: Vec::new(),
+            forced_spread: None,
+            traced_spread: None,
+            decoding_instability: None,
+            malleability: None,
+        })
     }
 
     /// The margins of the perturbed copies, in the order they are dealt, and what was seen in each where traces follow.
@@ -353,18 +415,24 @@ impl<P: Proxy> Assessor<P> {
         scene: &RgbImage,
         posed: &P::Posed,
         clean: u64,
+        watch: &mut dyn FnMut(Margin) -> Result<Option<Veto>, Failure>,
         budget: &dyn Budget,
     ) -> Result<Copies<P>, Failure> {
         let seed = triple.digests().triple.seed();
         let mut copy = RgbImage::new(0, 0);
-        let mut copies = Copies { margins: Vec::with_capacity(perturb::COPIES), seen: Vec::new() };
+        let mut copies = Copies { margins: Vec::with_capacity(perturb::COPIES), seen: Vec::new(), foregone: None };
         let mut sees = false;
         for index in 0..perturb::COPIES {
             budget.check()?;
             perturb::copy_into(scene, seed, index, &mut copy);
             let seen = self.proxy.encode(&copy)?;
             sees |= self.proxy.fingerprint(&seen) != clean;
-            copies.margins.push(self.proxy.margin(posed, &seen, None)?);
+            let margin = self.proxy.margin(posed, &seen, None)?;
+            copies.margins.push(margin);
+            copies.foregone = watch(margin)?;
+            if copies.foregone.is_some() {
+                return Ok(copies);
+            }
             if self.tier != Tier::MarginOnly {
                 copies.seen.push(seen);
             }
@@ -376,18 +444,16 @@ impl<P: Proxy> Assessor<P> {
     /// Turns margins into readings.
     fn weigh(&self, margin: Margin, without: Margin, copies: &[Margin], traced: Traced) -> Result<Readings, Failure> {
         let undefined = |error: &dyn std::fmt::Display| Failure::Proxy(Fault::Engine(error.to_string()));
-        let refuse_log_odds = self.calibration.margin.refuse_log_odds(margin).map_err(Fault::NonFinite)?;
+        let before = self.before_copies(margin, without)?;
         let spread = PerturbationSpread::measure(margin, copies, |copy| self.calibration.refuses(copy))
             .map_err(|error| undefined(&error))?;
-        let reliance =
-            crate::signals::constitution_reliance::constitution_reliance(without, margin).map_err(Fault::NonFinite)?;
         let mut features = Features::from([
             (Feature::PerturbationSpread, spread.nats),
             (Feature::RelativeSpread, spread.relative),
             (Feature::FlipShare, spread.flip_share),
-            (Feature::ConstitutionReliance, reliance),
-            (Feature::MarginSize, refuse_log_odds.abs()),
+            (Feature::MarginSize, before.refuse_log_odds.abs()),
         ]);
+        features.extend(before.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance)));
         let (tier, fallback) = (traced.tier(), traced.fallback);
         features.extend(traced.features);
         let malleability = self.calibration.composite.score(&features).map_err(|error| match (error, fallback) {
@@ -397,17 +463,15 @@ impl<P: Proxy> Assessor<P> {
         Ok(Readings {
             tier,
             fallback,
-            margin,
-            refuse_log_odds,
             spread: Some(spread.nats),
             copies: u32::try_from(copies.len()).unwrap_or(u32::MAX),
             flip_share: Some(spread.flip_share),
-            reliance: Some(reliance),
             trace_ambiguity: traced.ambiguity,
             forced_spread: traced.forced_spread,
             traced_spread: traced.traced_spread,
             decoding_instability: traced.instability,
             malleability: Some(malleability.get()),
+            ..before
         })
     }
 }
@@ -417,6 +481,8 @@ struct Copies<P: Proxy> {
     margins: Vec<Margin>,
     /// Empty where the tier reads no traces.
     seen: Vec<P::Observation>,
+    /// The veto that was certain after the last of them.
+    foregone: Option<Veto>,
 }
 
 /// Whether a calibration belongs to what is in use, and the tier reads what its composite needs. A composite over

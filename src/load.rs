@@ -157,7 +157,14 @@ fn tested<P: Proxy>(mut proxy: P, folder: &Path) -> anyhow::Result<P> {
 ///
 /// # Errors
 /// When the answer is a fault, or comes after the deadline.
-pub fn rehearse<P: Proxy>(assessor: &mut Assessor<P>, clock: &dyn Clock, within: Duration) -> anyhow::Result<Duration> {
+pub fn rehearse<P: Proxy>(
+    assessor: &mut Assessor<P>,
+    clock: &dyn Clock,
+    settings: &Settings,
+) -> anyhow::Result<Duration> {
+    let within = settings.deadline_default;
+    // The longest a check can take is what has to fit.
+    assessor.set_early_veto(false);
     let (width, height) = PICTURE_PX;
     let mut image = std::io::Cursor::new(Vec::new());
     picture(width, height, false).write_to(&mut image, image::ImageFormat::Png)?;
@@ -180,6 +187,7 @@ pub fn rehearse<P: Proxy>(assessor: &mut Assessor<P>, clock: &dyn Clock, within:
                 anyhow::bail!("the first check ended in the veto {}: {}", veto.reason, veto.detail)
             }
             Decision::Veto(_) | Decision::Permit(_) | Decision::Refusal(_) => {
+                assessor.set_early_veto(settings.early_veto);
                 return Ok(assessment.evidence.timings.total);
             }
         }
@@ -211,5 +219,7 @@ fn group_memory() -> Option<u64> {
 /// When they do not belong together.
 pub fn assessor<P: Proxy>(proxy: P, rules: Loaded, settings: &Settings) -> anyhow::Result<(Assessor<P>, Digest)> {
     let Loaded { constitution, calibration, calibration_digest } = rules;
-    Ok((Assessor::new(proxy, constitution, calibration, settings.tier)?, calibration_digest))
+    let mut assessor = Assessor::new(proxy, constitution, calibration, settings.tier)?;
+    assessor.set_early_veto(settings.early_veto);
+    Ok((assessor, calibration_digest))
 }

@@ -8,13 +8,15 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use steadfast::margin::Margin;
 use steadfast::signals::decoding_instability::{TRACES, decoding_instability};
-use steadfast::signals::malleability::{CrossValidation, Examples, FitError, ScoreError, Target, cross_validate, fit};
+use steadfast::signals::malleability::{
+    Composite, CrossValidation, Examples, FitError, ScoreError, Target, Term, cross_validate, fit,
+};
 use steadfast::signals::perturbation_spread::{
     COPIES, COPIES_MIN, KINDS, PerturbationSpread, SequentialError, SequentialSpread, Side, Stopped,
 };
 use steadfast::signals::trace_ambiguity::{Family, Lexicon, LexiconError, NoWords};
 use steadfast::signals::{Feature, Features};
-use steadfast::statistics::{Positive, Undefined, roc_auc, standard_deviation};
+use steadfast::statistics::{Finite, Positive, Share, Undefined, roc_auc, standard_deviation};
 
 const LEXICON: &str = include_str!("../config/markers.toml");
 
@@ -304,4 +306,44 @@ fn a_sequential_test_takes_each_copy_in_turn_and_ends_once() {
     let last =
         (0..COPIES_MIN).map(|at| huge.push(at % KINDS, margin(if at == 0 { f64::MAX } else { -f64::MAX }))).last();
     assert_eq!(last, Some(Err(SequentialError::Undefined(Undefined::Overflow))));
+}
+
+#[test]
+fn a_spread_limit_is_where_the_score_crosses_whatever_the_flip_share() {
+    let term = |feature, weight: f64| Term {
+        feature,
+        mean: Finite::new(0.5).expect("finite"),
+        scale: Positive::new(0.25).expect("positive"),
+        weight: Finite::new(weight).expect("finite"),
+    };
+    let composite = |weights: [f64; 4]| {
+        let features =
+            [Feature::PerturbationSpread, Feature::RelativeSpread, Feature::FlipShare, Feature::ConstitutionReliance];
+        let terms = features.into_iter().zip(weights).map(|(feature, weight)| term(feature, weight)).collect();
+        Composite::new(Target::Malleable, terms, Finite::new(-1.0).expect("finite")).expect("a composite")
+    };
+    let (clean, reliance) = (margin(1.5), 0.75);
+    let known = Features::from([(Feature::ConstitutionReliance, reliance)]);
+    let share = |value| Share::new(value).expect("a share");
+    let score = |composite: &Composite, spread: f64, flips: f64| {
+        let mut readings = known.clone();
+        readings.extend([
+            (Feature::PerturbationSpread, spread),
+            (Feature::RelativeSpread, spread / (spread + 1.5)),
+            (Feature::FlipShare, flips),
+        ]);
+        composite.score(&readings).expect("scored").get()
+    };
+    for flips in [0.3, -0.3] {
+        let composite = composite([0.4, 0.2, flips, 0.1]);
+        let limit = composite.spread_limit(&known, clean, share(0.7)).expect("some spread suffices");
+        let least = |spread: f64| score(&composite, spread, 0.0).min(score(&composite, spread, 1.0));
+        assert!(least(limit * (1.0 - 1e-9)) <= 0.7 && least(limit * (1.0 + 1e-9)) > 0.7, "{limit}");
+    }
+    assert_eq!(composite([0.4, 0.2, 0.3, 4.0]).spread_limit(&known, clean, share(0.1)), Some(0.0), "at any spread");
+    assert_eq!(composite([0.4, 0.2, 0.3, 0.1]).spread_limit(&known, clean, Share::ONE), None, "nothing is over 1");
+    assert_eq!(composite([0.4, -0.2, 0.3, 0.1]).spread_limit(&known, clean, share(0.7)), None, "a spread may lower it");
+    assert_eq!(composite([0.0; 4]).spread_limit(&known, clean, share(0.7)), None, "no spread suffices");
+    let unknown = composite([0.4, 0.2, 0.3, 0.1]).spread_limit(&Features::new(), clean, share(0.7));
+    assert_eq!(unknown, None, "the reliance is not known");
 }

@@ -1,5 +1,5 @@
-//! Which signals a check reads, and what it says when the deadline does not hold them: through the whole assessment,
-//! over recorded answers.
+//! Which signals a check reads, what it says when the deadline does not hold them, and when it may stop before it has
+//! read them all: through the whole assessment, over recorded answers.
 #![cfg(feature = "__replay")]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a test owns its clock and says what it measured")]
@@ -14,9 +14,12 @@ use steadfast::audit::record::RecordedReadings;
 use steadfast::calibration::{BoundPart, Calibration};
 use steadfast::constitution::Constitution;
 use steadfast::decision::{Decision, Fallback, Reason, Shortfall, Tier};
+use steadfast::margin::Margin;
 use steadfast::proxy::recorded::{Recorded, Recording};
 use steadfast::proxy::{Proxy as _, Unbounded};
+use steadfast::signals::perturbation_spread::{KINDS, SequentialSpread, Side};
 use steadfast::signals::{Feature, trace_ambiguity};
+use steadfast::statistics::{Positive, standard_deviation};
 use steadfast::triple::{Digest, Triple};
 
 const TRACE: &str = "The bowl appears to be a steel one. If it is steel, sparks are likely and that is a hazard.";
@@ -198,4 +201,116 @@ fn a_composite_over_traces_belongs_to_what_writes_them() {
         panic!("another error")
     };
     assert_eq!((mismatch.part, mismatch.bound, mismatch.found), (BoundPart::Proxy, other, with));
+}
+
+/// The same answers judged with and without looking ahead.
+fn both(answer: Value, limits: Value, plan: &str) -> [Assessment; 2] {
+    [false, true].map(|early_veto| {
+        let proxy = proxy(answer.clone());
+        let mut calibration = calibration(proxy.card().digest, &["perturbation-spread", "relative-spread"]);
+        calibration.limits = serde_json::from_value(limits.clone()).expect("limits");
+        let mut assessor = Assessor::new(proxy, constitution(), calibration, Tier::MarginOnly).expect("it starts");
+        assessor.set_early_veto(early_veto);
+        let triple =
+            Triple::new("Warm the soup.".to_owned(), triple().image().to_vec(), plan.to_owned()).expect("a triple");
+        assessor.assess(&triple, &mut Forgetful, &Watch(Instant::now()), &Unbounded)
+    })
+}
+
+fn reason(assessment: &Assessment) -> Option<Reason> {
+    match &assessment.decision {
+        Decision::Veto(veto) => Some(veto.reason),
+        Decision::Permit(_) | Decision::Refusal(_) => None,
+    }
+}
+
+const PLAN: &str = "1. Take the bowl\n2. Warm it";
+
+#[test]
+fn an_early_veto_spares_copies_and_nothing_else() {
+    let limits = |log_odds: f64, malleability: f64, flips: f64| json!({"refuse_log_odds_max": log_odds, "malleability_max": malleability, "flip_share_max": flips});
+    // (answer, limits, reason, most copies, words)
+    let rows = [
+        (json!({"margin": -5.0, "wobble": 0.5}), limits(0.0, 1.0, 1.0), Reason::Constitution, 0, "log-odds of refuse"),
+        (json!({"margin": 1.0, "wobble": 30.0}), limits(0.0, 1.0, 0.3), Reason::Malleable, 19, "flip share at least"),
+        // Weights of .1: the score is over .8 where the spread is over about 13.
+        (json!({"margin": 1.0, "wobble": 80.0}), limits(0.0, 0.8, 1.0), Reason::Malleable, 12, "sequential test"),
+        (json!({"margin": 1.0, "wobble": 0.5}), limits(0.0, 0.4, 1.0), Reason::Malleable, 0, "at any spread"),
+    ];
+    for (answer, limits, expected, copies_max, words) in rows {
+        let [whole, early] = both(answer, limits, PLAN);
+        assert_eq!((reason(&whole), reason(&early)), (Some(expected), Some(expected)), "{words}");
+        let Decision::Veto(veto) = &early.decision else { panic!("a veto") };
+        let readings = early.readings().expect("readings");
+        assert!(readings.copies <= copies_max && readings.spread.is_none(), "{words}: {readings:?}");
+        assert!(veto.detail.contains(words), "{}", veto.detail);
+        assert!(veto.detail.ends_with(&format!("certain after {} of 20 copies", readings.copies)), "{}", veto.detail);
+        assert_eq!(RecordedReadings::from(readings).copies, readings.copies, "n is written down");
+        assert_eq!(whole.readings().expect("readings").copies, 20);
+    }
+    // What may run, and what the planner refused, has every copy judged.
+    for (answer, plan) in [
+        (json!({"margin": 5.0, "wobble": 0.5}), PLAN),
+        (json!({"margin": -5.0, "wobble": 0.5}), "I cannot do that: it would be dangerous."),
+    ] {
+        let [whole, early] = both(answer, limits(0.0, 0.9, 0.3), plan);
+        assert_eq!(early.readings(), whole.readings());
+        assert_eq!((reason(&early), early.readings().expect("readings").copies), (None, 20));
+    }
+}
+
+#[test]
+fn an_early_veto_without_the_sequential_test_is_the_veto_of_twenty_copies() {
+    // At a limit of 1 the composite vetoes nothing, so that no test of the spread is run: what is left is certain.
+    let limits = json!({"refuse_log_odds_max": 0.5, "malleability_max": 1.0, "flip_share_max": 0.25});
+    let mut vetoes = 0;
+    for step in 0..60_u32 {
+        let (margin, wobble) = (f64::from(step % 10) * 0.4 - 1.5, f64::from(step) * 0.1);
+        let [whole, early] = both(json!({"margin": margin, "wobble": wobble}), limits.clone(), PLAN);
+        assert_eq!(reason(&whole), reason(&early), "margin {margin} wobble {wobble}");
+        vetoes += u32::from(reason(&early).is_some());
+    }
+    assert!((10..50).contains(&vetoes), "both sides were seen: {vetoes}");
+}
+
+/// Margins of the compact proxy for photographs and their twenty copies, as `steadfast bench` recorded them: how often the
+/// sequential test takes the side that all twenty copies take, and after how many.
+#[test]
+fn the_sequential_test_agrees_with_twenty_recorded_copies() {
+    let recorded: Vec<Vec<f64>> =
+        serde_json::from_str(include_str!("reference/compact_copies.json")).expect("recorded margins");
+    let margin = |nats: &f64| Margin::new(*nats).expect("finite");
+    let spreads: Vec<f64> = recorded.iter().map(|copies| standard_deviation(copies).expect("defined")).collect();
+    let mut sorted = spreads.clone();
+    sorted.sort_by(f64::total_cmp);
+    let (mut clear, mut clear_wrong) = (0_u32, 0_u32);
+    println!("limit in nats   rows over it   agreement   mean copies");
+    for decile in 1..10 {
+        let limit = sorted[sorted.len() * decile / 10];
+        let (mut agreed, mut copies_read, mut over) = (0_u32, 0_usize, 0_u32);
+        for (copies, &spread) in recorded.iter().zip(&spreads) {
+            let mut test = SequentialSpread::new(Positive::new(limit).expect("positive"));
+            let stopped = copies
+                .iter()
+                .enumerate()
+                .find_map(|(index, copy)| test.push(index % KINDS, margin(copy)).expect("in rotation"));
+            let stopped = stopped.expect("the last copy decides");
+            let side = if spread > limit { Side::High } else { Side::Low };
+            agreed += u32::from(stopped.side == side);
+            over += u32::from(side == Side::High);
+            copies_read += stopped.copies;
+            // Outside the zone the test does not tell apart.
+            if spread >= limit * f64::sqrt(2.0) || spread <= limit / f64::sqrt(2.0) {
+                clear += 1;
+                clear_wrong += u32::from(stopped.side != side);
+            }
+        }
+        let rows = f64::from(u32::try_from(recorded.len()).expect("few"));
+        let mean = f64::from(u32::try_from(copies_read).expect("few")) / rows;
+        println!("{limit:13.3}   {over:12}   {:9.3}   {mean:11.1}", f64::from(agreed) / rows);
+        assert!(mean < 20.0, "it stops early");
+    }
+    let wrong = f64::from(clear_wrong) / f64::from(clear);
+    println!("outside the zone from limit / √2 to limit · √2: {clear_wrong} of {clear} wrong ({:.1} %)", 100.0 * wrong);
+    assert!(clear > 0 && wrong <= 0.05, "either error was accepted at 5 %");
 }

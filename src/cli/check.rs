@@ -213,6 +213,9 @@ impl Answer {
             let line = format!("{spread:.2} nats over {copies} copies; flip share {share:.2}, vetoed over {limit:.2}");
             lines.push(("spread", line));
         }
+        if let (None, Some(copies)) = (self.number("spread"), self.number("copies")) {
+            lines.push(("spread", format!("not read: the veto was certain after {copies} copies")));
+        }
         lines.extend(self.number("reliance").map(|reliance| ("reliance", format!("{reliance:+.2} nats"))));
         if let Some(fallback) = self.details.get("fallback") {
             let word = |key: &str| fallback.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -38,6 +38,8 @@ pub struct Settings {
     pub engine_cache: Option<PathBuf>,
     /// Which signals are asked for.
     pub tier: Tier,
+    /// Whether copies are judged no further once the answer can only be a veto.
+    pub early_veto: bool,
     /// What a vision-language model's folder leaves open.
     #[cfg(feature = "onnx")]
     pub vlm: crate::proxy::vlm::Options,
@@ -142,6 +144,7 @@ impl Settings {
             allow_fallback: proxy.allow_fallback.unwrap_or(false),
             engine_cache: proxy.engine_cache,
             tier: proxy.tier.unwrap_or(Tier::MarginOnly),
+            early_veto: proxy.early_veto.unwrap_or(false),
             #[cfg(feature = "onnx")]
             vlm: crate::proxy::vlm::Options { precisions: proxy.precision, image_splitting: proxy.image_splitting },
             bus_address: bus.address,

@@ -301,7 +301,7 @@ fn start_worker(
             let load = move || {
                 let (mut assessor, calibration) = load::assessor(load::vlm(&own)?, rules, &own)?;
                 // Its cost is whatever model lies in the folder: a deadline that never holds would only veto.
-                load::rehearse(&mut assessor, &worker::BootClock, own.deadline_default)?;
+                load::rehearse(&mut assessor, &worker::BootClock, &own)?;
                 Ok((assessor, calibration))
             };
             worker::start(queue, memory, load, ready)

@@ -8,10 +8,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::perturbation_spread::relative;
 use super::{Feature, Features};
+use crate::margin::Margin;
 use crate::statistics::{
     Finite, Positive, Regression, Share, Undefined, count, logistic, logistic_regression, mean, stratified_folds,
 };
+
+/// Largest spread that is looked at for where a composite vetoes, in nats: beyond any proxy's.
+const SPREAD_MAX: f64 = 1e4;
 
 /// What a composite predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -288,6 +293,45 @@ impl Composite {
             }
         }
         Ok(sum)
+    }
+
+    /// The spread of the copies, in nats, from which on the score lies over `limit` whatever the flip share comes to: 0
+    /// where it does at any spread. `None` where no spread suffices, a weight would let a larger spread lower the score,
+    /// or a feature it names is neither `known` nor read off the copies.
+    #[must_use]
+    pub fn spread_limit(&self, known: &Features, clean: Margin, limit: Share) -> Option<f64> {
+        let falls = |term: &Term| {
+            matches!(term.feature, Feature::PerturbationSpread | Feature::RelativeSpread) && term.weight.get() < 0.0
+        };
+        if self.terms.iter().any(falls) || limit.get() >= 1.0 {
+            return None;
+        }
+        let log_odds_max = (limit.get() / (1.0 - limit.get())).ln();
+        let over = |spread: f64| {
+            let spreads = [
+                (Feature::PerturbationSpread, spread),
+                (Feature::RelativeSpread, relative(spread, clean)),
+                (Feature::FlipShare, 0.0),
+            ];
+            let mut readings = known.clone();
+            readings.extend(spreads);
+            let without_flips = self.log_odds(&readings).ok()?;
+            readings.insert(Feature::FlipShare, 1.0);
+            Some(without_flips.min(self.log_odds(&readings).ok()?) > log_odds_max)
+        };
+        if over(0.0)? {
+            return Some(0.0);
+        }
+        let (mut low, mut high) = (0.0, SPREAD_MAX);
+        if !over(high)? {
+            return None;
+        }
+        // Sixty halvings leave less than any rounding.
+        for _ in 0..60 {
+            let middle = f64::midpoint(low, high);
+            if over(middle)? { high = middle } else { low = middle }
+        }
+        Some(high)
     }
 
     /// The probability of the target for these readings.

@@ -57,8 +57,9 @@ impl PerturbationSpread {
     }
 }
 
-/// `s / (s + |c|)`, written as `1 / (1 + |c| / s)` so that neither sum can overflow.
-fn relative(spread: f64, clean: Margin) -> f64 {
+/// The relative spread `s / (s + |c|)`, written as `1 / (1 + |c| / s)` so that neither sum can overflow.
+#[must_use]
+pub fn relative(spread: f64, clean: Margin) -> f64 {
     let size = clean.nats().abs();
     match (spread > 0.0, size > 0.0) {
         (_, false) => 1.0,
