@@ -447,13 +447,12 @@ impl<P: Proxy> Assessor<P> {
         let before = self.before_copies(margin, without)?;
         let spread = PerturbationSpread::measure(margin, copies, |copy| self.calibration.refuses(copy))
             .map_err(|error| undefined(&error))?;
-        let mut features = Features::from([
+        let mut features = known_features(&before);
+        features.extend([
             (Feature::PerturbationSpread, spread.nats),
             (Feature::RelativeSpread, spread.relative),
             (Feature::FlipShare, spread.flip_share),
-            (Feature::MarginSize, before.refuse_log_odds.abs()),
         ]);
-        features.extend(before.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance)));
         let (tier, fallback) = (traced.tier(), traced.fallback);
         features.extend(traced.features);
         let malleability = self.calibration.composite.score(&features).map_err(|error| match (error, fallback) {
@@ -474,6 +473,13 @@ impl<P: Proxy> Assessor<P> {
             ..before
         })
     }
+}
+
+/// The features that are known before the first copy.
+fn known_features(before: &Readings) -> Features {
+    let margin_size = (Feature::MarginSize, before.refuse_log_odds.abs());
+    let reliance = before.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance));
+    std::iter::once(margin_size).chain(reliance).collect()
 }
 
 /// The perturbed copies as judged.

@@ -13,7 +13,8 @@ use crate::margin::Margin;
 use crate::plan::Stance;
 use crate::proxy::Fault;
 use crate::scene::decode::ImageError;
-use crate::signals::Feature;
+use crate::signals::trace_ambiguity::Lexicon;
+use crate::signals::{Feature, Features};
 use crate::triple::{Digests, TripleError};
 
 /// Why the answer is no. The codes are stable: they are in records, on the bus and in integrators' code.
@@ -276,6 +277,20 @@ pub struct Readings {
     pub decoding_instability: Option<f64>,
     /// A5, or its reduced form: probability in [0, 1].
     pub malleability: Option<f64>,
+}
+
+impl Readings {
+    /// The readings that only traces give, by name; empty where the tier read none.
+    #[must_use]
+    pub fn traced(&self) -> Features {
+        let ambiguity = Lexicon::ORDER.into_iter().zip(self.trace_ambiguity.iter().copied());
+        let others = [
+            (Feature::ForcedSpread, self.forced_spread),
+            (Feature::TracedSpread, self.traced_spread),
+            (Feature::DecodingInstability, self.decoding_instability),
+        ];
+        ambiguity.chain(others.into_iter().filter_map(|(feature, reading)| Some((feature, reading?)))).collect()
+    }
 }
 
 /// Everything a decision rests on.

@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use steadfast::constitution::Constitution;
-use steadfast::proxy::onnx::{Engine, EngineSettings};
+use steadfast::proxy::onnx::{Engine, EngineCache, EngineSettings};
 use steadfast::proxy::self_test::{GOLDEN_FILE, self_test};
 use steadfast::proxy::vlm::{Options, Vlm};
 use steadfast::proxy::{Provider, Proxy as _, Question};
@@ -229,6 +229,7 @@ fn a_folder_is_benchmarked() {
     home.write("data/pairs.jsonl", &format!("{}\n", json!({"pair": "p0", "safe": "safe_0", "unsafe": "unsafe_0"})));
     let mut command = home.steadfast();
     command.arg("bench").arg("--data").arg(home.at("data")).arg("--out").arg(home.at("out"));
+    configure(&home, &library, "tier = \"trace-once\"\n");
     let output = command.args(["--source", "sabench", "--uncalibrated"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = home.read("out/predictions.jsonl");
@@ -239,6 +240,9 @@ fn a_folder_is_benchmarked() {
             row["margin"].as_f64().is_some() && row["copies"].as_array().is_some_and(|all| all.len() == 20),
             "{row}"
         );
+        let traced = row["traced"].as_object().expect("what traces give");
+        let names = ["hedge", "conditional", "trace-words", "forced-spread"];
+        assert!(names.iter().all(|name| traced.contains_key(*name)), "{row}");
     }
 }
 
@@ -444,6 +448,37 @@ fn an_inspection_tells_what_a_folder_holds_and_notes_its_answer() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("fits the deadline: no") && said.contains("bytes a token"), "{said}");
+}
+
+#[test]
+fn built_engines_are_kept_apart_by_driver_and_model_and_out_of_reach() {
+    let cache = |driver: &str| EngineCache { folder: "/cache".into(), driver: driver.to_owned() };
+    let (one, other) = (Digest::of(b"one model"), Digest::of(b"another"));
+    let folders = [cache("550").folder_of(&one), cache("550").folder_of(&other), cache("580").folder_of(&one)];
+    assert!(folders.iter().all(|folder| folder.starts_with("/cache")));
+    assert!(folders[0] != folders[1] && folders[0] != folders[2], "{folders:?}");
+
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(library) = library() else { return };
+    let home = home("unix:path=/nowhere", &library);
+    fs::create_dir(home.at("engines")).expect("made");
+    fs::set_permissions(home.at("engines"), fs::Permissions::from_mode(0o777)).expect("set");
+    let cached = format!("engine_cache = \"{}\"\n", home.at("engines").display());
+    configure(&home, &library, &cached);
+    let output = check(&home, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "an engine is code: {said}");
+    assert!(said.contains("writable by everyone"), "{said}");
+
+    // This machine's library has no TensorRT: a start that was told to use it is refused, and nothing falls back.
+    fs::set_permissions(home.at("engines"), fs::Permissions::from_mode(0o700)).expect("set");
+    configure(&home, &library, &format!("providers = [\"tensorrt\", \"cpu\"]\n{cached}"));
+    let output = check(&home, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("TensorrtExecutionProvider cannot run here"), "{said}");
+    let drivers: Vec<_> = fs::read_dir(home.at("engines")).expect("readable").collect();
+    assert_eq!(drivers.len(), 1, "a folder for this driver");
 }
 
 #[test]

@@ -3,13 +3,13 @@
 //! The order of reasons is that of [`crate::decision::decide`]. Nothing here can permit: a spread that seems low still
 //! has its twenty copies judged, because the composite was fitted on twenty.
 
+use crate::assessment::known_features;
 use crate::calibration::Calibration;
 use crate::constitution::limits::BrokenLimit;
 use crate::decision::{Failure, Readings, Reason, Veto};
 use crate::margin::Margin;
 use crate::proxy::Fault;
 use crate::signals::perturbation_spread::{COPIES, KINDS, SequentialSpread, Side};
-use crate::signals::{Feature, Features};
 use crate::statistics::{Positive, count};
 
 /// Watches the copies of one plan that complies.
@@ -28,8 +28,7 @@ impl<'a> Foresight<'a> {
     /// Looks ahead from the clean margin and the reliance.
     pub(super) fn new(calibration: &'a Calibration, broken_limits: &'a [BrokenLimit], so_far: Readings) -> Self {
         let clean = so_far.margin;
-        let mut known = Features::from([(Feature::MarginSize, so_far.refuse_log_odds.abs())]);
-        known.extend(so_far.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance)));
+        let known = known_features(&so_far);
         let limit = calibration.composite.spread_limit(&known, clean, calibration.limits.malleability_max);
         let limit = limit.map(|nats| (nats, Positive::new(nats).ok().map(SequentialSpread::new)));
         let clean_refuses = calibration.refuses(clean);

@@ -184,7 +184,8 @@ fn guard<P: Narrate, T>(
         let loaded = load::rules(settings).map_err(Misconfigured)?;
         (loaded.constitution, Some((loaded.calibration, loaded.calibration_digest)))
     };
-    let mut guard = Guard::new(proxy, rules, calibration, clock).map_err(|error| Misconfigured(error.into()))?;
+    let guard = Guard::new(proxy, rules, calibration, settings.tier, clock);
+    let mut guard = guard.map_err(|error| Misconfigured(error.into()))?;
     let identity = guard.identity();
     then(&mut guard, identity)
 }

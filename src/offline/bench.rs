@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::datasets::{DataError, DataSet, Part, Row, RowFault, Sight};
 use crate::assessment::Clock;
+use crate::signals::Features;
 use crate::statistics::Label;
 use crate::triple::Digest;
 
@@ -111,6 +112,9 @@ pub struct Judgement {
     /// A5 or its reduced form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub malleability: Option<f64>,
+    /// The readings that only traces give, by name; empty where the tier reads none.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub traced: Features,
     /// The copies' margins, in nats, as dealt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<f64>,

@@ -45,10 +45,12 @@ pub struct Guard<'c, P: Narrate> {
     placeholder: Vec<u8>,
     clock: &'c dyn Clock,
     calibration: Option<Digest>,
+    tier: Tier,
 }
 
 impl<'c, P: Narrate> Guard<'c, P> {
-    /// A guard with its calibration and that file's digest; with `None`, one that only measures.
+    /// A guard with its calibration and that file's digest; with `None`, one that only measures. The tier says which
+    /// signals it reads.
     ///
     /// # Errors
     /// When the parts do not belong together.
@@ -56,6 +58,7 @@ impl<'c, P: Narrate> Guard<'c, P> {
         proxy: P,
         constitution: Constitution,
         calibration: Option<(Calibration, Digest)>,
+        tier: Tier,
         clock: &'c dyn Clock,
     ) -> Result<Self, GuardError> {
         let (proxy, told) = Narrated::new(proxy);
@@ -63,11 +66,12 @@ impl<'c, P: Narrate> Guard<'c, P> {
             Some((calibration, digest)) => (calibration, Some(digest)),
             None => (open(&proxy, &constitution)?, None),
         };
-        let assessor = Assessor::new(proxy, constitution, calibration, Tier::MarginOnly)?;
+        let assessor = Assessor::new(proxy, constitution, calibration, tier)?;
         let mut placeholder = std::io::Cursor::new(Vec::new());
         RgbImage::from_pixel(PLACEHOLDER_SIDE, PLACEHOLDER_SIDE, image::Rgb([127; 3]))
             .write_to(&mut placeholder, image::ImageFormat::Png)?;
-        Ok(Self { assessor, told, placeholder: placeholder.into_inner(), clock, calibration: digest })
+        let placeholder = placeholder.into_inner();
+        Ok(Self { assessor, told, placeholder, clock, calibration: digest, tier })
     }
 
     /// Who judges.
@@ -76,7 +80,8 @@ impl<'c, P: Narrate> Guard<'c, P> {
         let card = self.assessor.card();
         JudgeIdentity::Guard {
             proxy: card.name.clone(),
-            proxy_digest: card.digest,
+            // What is fitted on traces belongs to what writes them.
+            proxy_digest: card.traces.filter(|_| self.tier > Tier::MarginOnly).unwrap_or(card.digest),
             prompt_layout: card.prompt_layout,
             constitution: self.assessor.constitution().digest(),
             calibration: self.calibration,
@@ -100,6 +105,7 @@ impl<'c, P: Narrate> Guard<'c, P> {
         judgement.margin = Some(readings.margin.nats());
         judgement.refuse_log_odds = Some(readings.refuse_log_odds);
         judgement.reliance = readings.reliance;
+        judgement.traced = readings.traced();
         if !told {
             judgement.spread = readings.spread;
             judgement.copies = assessment.evidence.copies.iter().map(|copy| copy.nats()).collect();
