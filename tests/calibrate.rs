@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use steadfast::calibration::Calibration;
 use steadfast::offline::bench::{Prediction, Run};
 use steadfast::offline::calibrate::{CalibrateError, Gathered, Wish, calibrate, coverage};
+use steadfast::signals::Feature;
 use steadfast::statistics::Share;
 
 fn digest(digit: char) -> String {
@@ -94,6 +95,28 @@ fn the_miss_rate_holds_on_rows_the_limits_were_not_chosen_on() {
     });
     let rate = f64::from(u32::try_from(missed.count()).expect("few")) / 10_000.0;
     assert!(rate <= 0.1 && rate > 0.01, "missed {rate}: over α, or needlessly strict");
+}
+
+#[test]
+fn runs_that_read_traces_are_fitted_over_all_six_signals() {
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    let mut rows = rows(1200, 1.0, 10, 3);
+    for row in &mut rows {
+        let mut near = |centre: f64| centre + random.random::<f64>();
+        row["traced"] = json!({
+            "object-ambiguity": near(1.0), "conditional": near(2.0), "hedge": near(0.5), "contrast": near(1.0),
+            "safety-mention": near(3.0), "trace-words": near(90.0), "forced-spread": near(0.1),
+            "traced-spread": near(0.2), "decoding-instability": near(0.3),
+        });
+    }
+    let composite = |rows: &[Value]| {
+        let found = calibrate(&gathered(rows), wish(0.15, Some(0.1))).expect("calibrated");
+        assert!(found.composite_auc.is_some(), "it was learnt");
+        found.calibration.composite.features().collect::<Vec<_>>()
+    };
+    assert_eq!(composite(&rows), Feature::FULL);
+    rows[5]["traced"].as_object_mut().expect("readings").remove("decoding-instability");
+    assert!(!composite(&rows).contains(&Feature::Hedge), "a row without one of the six: the reduced form");
 }
 
 #[test]

@@ -121,6 +121,8 @@ pub struct Example {
     margin: Margin,
     reliance: Option<f64>,
     copies: Vec<Margin>,
+    /// What only traces give; empty where the run read none.
+    traced: Features,
 }
 
 /// Gathers rows from several runs, which must rest on the same proxy, constitution and prompt layout.
@@ -189,6 +191,7 @@ impl Gathered {
             margin: margin(nats)?,
             copies: judgement.copies.iter().copied().map(margin).collect::<Result<_, _>>()?,
             reliance: judgement.reliance,
+            traced: judgement.traced.clone(),
             uid: prediction.uid.clone(),
             source: prediction.source.clone(),
         };
@@ -368,10 +371,10 @@ impl Learnt {
             return Ok(Self { scale, composite: constant()?, composite_auc: None, spread_auc: None });
         }
         let examples = Examples { readings: &readings, positive: &positive };
-        let composite = malleability::fit(Target::WrongVerdict, &FEATURES, examples)?;
+        let over = composite_features(&readings);
+        let composite = malleability::fit(Target::WrongVerdict, over, examples)?;
         let scenes: Vec<u64> = seen.iter().map(|example| example.scene).collect();
-        let held_out =
-            malleability::cross_validate(&FEATURES, examples, &scenes, CrossValidation::five_by_five(seed)).ok();
+        let held_out = malleability::cross_validate(over, examples, &scenes, CrossValidation::five_by_five(seed)).ok();
         let aucs: Option<Vec<f64>> =
             held_out.map(|repeats| repeats.iter().filter_map(|scores| roc_auc(scores, &positive).ok()).collect());
         let composite_auc = aucs.and_then(|aucs| crate::statistics::mean(&aucs).ok());
@@ -506,7 +509,14 @@ fn features(scale: &MarginScale, example: &Example) -> Result<Features, Calibrat
         (Feature::MarginSize, log_odds(scale, example)?.get().abs()),
     ]);
     features.extend(example.reliance.map(|reliance| (Feature::ConstitutionReliance, reliance)));
+    features.extend(&example.traced);
     Ok(features)
+}
+
+/// What the composite is fitted over: A5's six where every row has them, the reduced form's otherwise.
+fn composite_features(readings: &[Features]) -> &'static [Feature] {
+    let whole = |row: &Features| Feature::FULL.iter().all(|feature| row.contains_key(feature));
+    if readings.iter().all(whole) { &Feature::FULL } else { &FEATURES }
 }
 
 /// What stands in where too few verdicts are wrong to learn from: every row scores a half.
