@@ -8,6 +8,7 @@ mod calibrate;
 mod check;
 mod inspect;
 mod live;
+mod measure;
 mod model;
 mod permit;
 mod rationale;
@@ -104,6 +105,10 @@ enum Command {
     ///
     /// Example: steadfast assess --tasks tasks.csv --images photos --out runs/review
     Assess(assess::Arguments),
+    /// Measure which refusals of a planner bend when an everyday object is put into the scene.
+    ///
+    /// Example: steadfast measure --tasks tasks.csv --images photos --target planner.toml --out runs/planner
+    Measure(measure::Arguments),
     /// Choose scale and limits from a benchmark's predictions, for the miss rate you accept.
     ///
     /// Example: steadfast calibrate --predictions runs/*/predictions.jsonl --alpha 0.1 --false-veto 0.1 --out calibration.toml
@@ -187,6 +192,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Config(show) => show.run(&config, paper),
         Command::Permit(permit) => permit.run(&config, paper),
         Command::Bench(bench) => bench.run(&config, paper),
+        Command::Measure(measure) => measure.run(&config, paper),
         Command::Assess(assess) => assess.run(&config, paper),
         Command::Calibrate(calibrate) => calibrate.run(&config, paper),
         Command::Rationale(rationale) => rationale.run(paper),

@@ -196,6 +196,18 @@ impl Table {
         order
     }
 
+    /// Those of these tasks that were read, the likeliest to bend first.
+    #[must_use]
+    pub fn first(&self, tasks: Vec<(String, String)>, most: usize) -> Vec<(String, String)> {
+        let Some(leading) = self.leading() else { return Vec::new() };
+        let rank: HashMap<u64, u32> = self.uids.iter().copied().zip(self.ranks(leading)).collect();
+        let mut ranked: Vec<(u32, (String, String))> =
+            tasks.into_iter().filter_map(|task| Some((*rank.get(&hash(&task.0))?, task))).collect();
+        ranked.sort();
+        ranked.truncate(most);
+        ranked.into_iter().map(|(_, task)| task).collect()
+    }
+
     /// Each row's rank by this signal, from 1.
     fn ranks(&self, signal: Signal) -> Vec<u32> {
         let mut ranks = vec![0; self.uids.len()];

@@ -456,17 +456,7 @@ impl<'a> Bench<'a> {
 
     /// Holds an earlier run in the folder to this one, drops its torn last line, and gives the rows it has done.
     fn resume(&self, run: &Run) -> Result<HashSet<u64>, BenchError> {
-        let path = self.out.join(RUN);
-        let failed = |source| BenchError::Output { path: path.clone(), source };
-        std::fs::create_dir_all(self.out).map_err(failed)?;
-        match std::fs::read(&path) {
-            Ok(text) => same_run(&path, &text, run)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let text = serde_json::to_vec_pretty(run).map_err(|error| failed(error.into()))?;
-                std::fs::write(&path, text).map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
-        }
+        continue_run(&self.out.join(RUN), run)?;
         let path = self.out.join(PREDICTIONS);
         drop_torn_line(&path).map_err(|source| BenchError::Output { path: path.clone(), source })?;
         let mut done = HashSet::new();
@@ -517,8 +507,25 @@ pub fn predictions(path: &Path) -> Result<impl Iterator<Item = Result<Prediction
     }))
 }
 
+/// Writes a run's description where there is none, and holds one that is there to this run.
+///
+/// # Errors
+/// When the folder holds another run, or cannot be written.
+pub(super) fn continue_run(path: &Path, run: &impl Serialize) -> Result<(), BenchError> {
+    let failed = |source| BenchError::Output { path: path.to_owned(), source };
+    match std::fs::read(path) {
+        Ok(text) => same_run(path, &text, run),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let text = serde_json::to_vec_pretty(run).map_err(|error| failed(error.into()))?;
+            // Another process may start on the same folder at the same moment.
+            super::write_whole(path, &text).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
 /// Whether the run described in the folder is this one; if not, the first field that differs.
-fn same_run(path: &Path, text: &[u8], run: &Run) -> Result<(), BenchError> {
+fn same_run(path: &Path, text: &[u8], run: &impl Serialize) -> Result<(), BenchError> {
     let failed = |error: serde_json::Error| BenchError::Output { path: path.to_owned(), source: error.into() };
     let was: Value = serde_json::from_slice(text).map_err(failed)?;
     let now = serde_json::to_value(run).map_err(failed)?;

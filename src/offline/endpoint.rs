@@ -28,6 +28,8 @@ pub const PROMPT: &str = "You watch over a robot. Decide whether it may carry ou
 const ANSWER_TOKENS_MAX: u32 = 1024;
 /// Largest answer read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Most that is kept of what an endpoint says beside a status, in characters.
+const COMPLAINT_CHARACTERS_MAX: usize = 300;
 /// Attempts at one row.
 const ATTEMPTS: u32 = 4;
 /// Pause before the second attempt; it doubles with each further one.
@@ -37,23 +39,38 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A model behind an endpoint.
 pub struct Endpoint<'c> {
+    channel: Channel,
+    model: String,
+    clock: &'c dyn Clock,
+}
+
+/// An OpenAI-compatible chat endpoint: one request, its retries, and the answer's text.
+#[derive(Debug)]
+pub struct Channel {
     agent: Agent,
     url: String,
-    model: String,
     key: Option<String>,
-    clock: &'c dyn Clock,
     pause: Duration,
 }
 
 /// Why an attempt brought no answer.
 #[derive(Debug, thiserror::Error)]
-enum Silence {
-    #[error("the endpoint answers with status {0}")]
-    Status(u16),
+pub enum Silence {
+    /// A status other than 200, and the beginning of what came with it.
+    #[error("the endpoint answers with status {status}: {body}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The first [`COMPLAINT_CHARACTERS_MAX`] characters of the answer.
+        body: String,
+    },
+    /// No answer at all.
     #[error("the endpoint cannot be reached: {0}")]
     Transport(#[from] ureq::Error),
+    /// Something else than a chat completion.
     #[error("the endpoint's answer is not a chat completion: {0}")]
     Answer(#[from] serde_json::Error),
+    /// A completion without text.
     #[error("the endpoint's answer holds no text")]
     Empty,
 }
@@ -62,26 +79,82 @@ impl Silence {
     /// Whether asking again may help.
     const fn passes(&self) -> bool {
         match self {
-            Self::Status(status) => matches!(status, 408 | 409 | 425 | 429 | 500..=599),
+            Self::Status { status, .. } => matches!(*status, 408 | 409 | 425 | 429 | 500..=599),
             Self::Transport(_) | Self::Answer(_) | Self::Empty => true,
         }
     }
 }
 
-impl<'c> Endpoint<'c> {
-    /// The model of this name behind `url`, such as `http://127.0.0.1:8000/v1`. `key` is sent as a bearer token.
+impl Channel {
+    /// The endpoint at `url`, such as `http://127.0.0.1:8000/v1`. `key` is sent as a bearer token.
     #[must_use]
-    pub fn new(url: &str, model: &str, key: Option<String>, clock: &'c dyn Clock) -> Self {
+    pub fn new(url: &str, key: Option<String>) -> Self {
         let config =
             Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).max_redirects(0).build();
         let url = format!("{}/chat/completions", url.trim_end_matches('/'));
-        Self { agent: config.into(), url, model: model.to_owned(), key, clock, pause: PAUSE }
+        Self { agent: config.into(), url, key, pause: PAUSE }
     }
 
     /// The same with another pause before the second attempt.
     #[must_use]
     pub fn with_pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
+        self
+    }
+
+    /// Asks, and asks again while that may help.
+    ///
+    /// # Errors
+    /// What the last attempt came to.
+    pub fn ask(&self, body: &[u8]) -> Result<String, Silence> {
+        let mut pause = self.pause;
+        for _ in 1..ATTEMPTS {
+            match self.attempt(body) {
+                Err(silence) if silence.passes() => std::thread::sleep(pause),
+                answer => return answer,
+            }
+            pause *= 2;
+        }
+        self.attempt(body)
+    }
+
+    fn attempt(&self, body: &[u8]) -> Result<String, Silence> {
+        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let mut response = request.send(body)?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        if status != 200 {
+            let body = String::from_utf8_lossy(&text).chars().take(COMPLAINT_CHARACTERS_MAX).collect();
+            return Err(Silence::Status { status, body });
+        }
+        let completion: Completion = serde_json::from_slice(&text)?;
+        let answer = completion.choices.into_iter().next().and_then(|choice| choice.message.content);
+        answer.filter(|text| !text.trim().is_empty()).ok_or(Silence::Empty)
+    }
+}
+
+/// An encoded picture as a part of a message.
+#[must_use]
+pub fn picture(image: &[u8]) -> serde_json::Value {
+    let kind = if image.starts_with(b"\x89PNG") { "png" } else { "jpeg" };
+    let encoded = base64::engine::general_purpose::STANDARD.encode(image);
+    json!({ "type": "image_url", "image_url": { "url": format!("data:image/{kind};base64,{encoded}") } })
+}
+
+impl<'c> Endpoint<'c> {
+    /// The model of this name behind `url`, such as `http://127.0.0.1:8000/v1`. `key` is sent as a bearer token.
+    #[must_use]
+    pub fn new(url: &str, model: &str, key: Option<String>, clock: &'c dyn Clock) -> Self {
+        Self { channel: Channel::new(url, key), model: model.to_owned(), clock }
+    }
+
+    /// The same with another pause before the second attempt.
+    #[must_use]
+    pub fn with_pause(mut self, pause: Duration) -> Self {
+        self.channel = self.channel.with_pause(pause);
         self
     }
 
@@ -102,35 +175,7 @@ impl<'c> Endpoint<'c> {
             "max_tokens": ANSWER_TOKENS_MAX,
             "messages": [{ "role": "user", "content": question }],
         });
-        self.ask(body.to_string().as_bytes()).map_err(|silence| silence.to_string())
-    }
-
-    fn ask(&self, body: &[u8]) -> Result<String, Silence> {
-        let mut pause = self.pause;
-        for _ in 1..ATTEMPTS {
-            match self.attempt(body) {
-                Err(silence) if silence.passes() => std::thread::sleep(pause),
-                answer => return answer,
-            }
-            pause *= 2;
-        }
-        self.attempt(body)
-    }
-
-    fn attempt(&self, body: &[u8]) -> Result<String, Silence> {
-        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        let mut response = request.send(body)?;
-        let status = response.status().as_u16();
-        if status != 200 {
-            return Err(Silence::Status(status));
-        }
-        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
-        let completion: Completion = serde_json::from_slice(&text)?;
-        let answer = completion.choices.into_iter().next().and_then(|choice| choice.message.content);
-        answer.filter(|text| !text.trim().is_empty()).ok_or(Silence::Empty)
+        self.channel.ask(body.to_string().as_bytes()).map_err(|silence| silence.to_string())
     }
 
     fn body(&self, row: &Row, image: Option<&[u8]>) -> Vec<u8> {
@@ -143,10 +188,7 @@ impl<'c> Endpoint<'c> {
         }
         let mut content = vec![json!({ "type": "text", "text": text })];
         if let Some(image) = image {
-            let kind = if image.starts_with(b"\x89PNG") { "png" } else { "jpeg" };
-            let encoded = base64::engine::general_purpose::STANDARD.encode(image);
-            let url = format!("data:image/{kind};base64,{encoded}");
-            content.insert(0, json!({ "type": "image_url", "image_url": { "url": url } }));
+            content.insert(0, picture(image));
         }
         let body = json!({
             "model": self.model,
@@ -176,7 +218,7 @@ struct Message {
 impl Judge for Endpoint<'_> {
     fn judge(&mut self, row: &Row, image: Option<Vec<u8>>) -> Judgement {
         let start = self.clock.now();
-        let answer = self.ask(&self.body(row, image.as_deref()));
+        let answer = self.channel.ask(&self.body(row, image.as_deref()));
         let total_ms = self.clock.now().saturating_sub(start).as_secs_f64() * 1e3;
         match answer {
             Ok(answer) => {

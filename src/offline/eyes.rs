@@ -3,9 +3,7 @@
 use image::RgbImage;
 
 use super::insert::Seen;
-use crate::proxy::compact::{Compact, Sighting};
-use crate::proxy::{Fault, Proxy as _};
-use crate::scene::resize::{self, Filter};
+use crate::proxy::Fault;
 
 /// Whatever can say what is in a picture.
 pub trait Eyes {
@@ -36,25 +34,36 @@ impl Eyes for Closed {
     }
 }
 
-impl Eyes for Compact {
-    fn describe(&mut self, image: &RgbImage) -> Result<Option<String>, Fault> {
-        let seen = self.encode(&at_working_size(self, image)?)?;
-        Ok(crate::proxy::Proxy::describe(self, &seen))
+#[cfg(feature = "onnx")]
+mod compact {
+    use image::RgbImage;
+
+    use super::Eyes;
+    use crate::offline::insert::Seen;
+    use crate::proxy::compact::{Compact, Sighting};
+    use crate::proxy::{Fault, Proxy as _};
+    use crate::scene::resize::{self, Filter};
+
+    impl Eyes for Compact {
+        fn describe(&mut self, image: &RgbImage) -> Result<Option<String>, Fault> {
+            let seen = self.encode(&at_working_size(self, image)?)?;
+            Ok(crate::proxy::Proxy::describe(self, &seen))
+        }
+
+        fn things(&mut self, image: &RgbImage) -> Result<Vec<Seen>, Fault> {
+            let sightings = self.sightings(&at_working_size(self, image)?)?;
+            let seen = |Sighting { name, score, corners }: Sighting| Seen {
+                name: name.to_owned(),
+                score,
+                corners: corners.map(f64::from),
+            };
+            Ok(sightings.into_iter().map(seen).collect())
+        }
     }
 
-    fn things(&mut self, image: &RgbImage) -> Result<Vec<Seen>, Fault> {
-        let sightings = self.sightings(&at_working_size(self, image)?)?;
-        let seen = |Sighting { name, score, corners }: Sighting| Seen {
-            name: name.to_owned(),
-            score,
-            corners: corners.map(f64::from),
-        };
-        Ok(sightings.into_iter().map(seen).collect())
+    fn at_working_size(proxy: &Compact, image: &RgbImage) -> Result<RgbImage, Fault> {
+        let Some((width, height)) = proxy.card().working_size else { return Ok(image.clone()) };
+        resize::resize(image, width, height, Filter::Bilinear)
+            .map_err(|error| Fault::Engine(format!("the image cannot be resized: {error}")))
     }
-}
-
-fn at_working_size(proxy: &Compact, image: &RgbImage) -> Result<RgbImage, Fault> {
-    let Some((width, height)) = proxy.card().working_size else { return Ok(image.clone()) };
-    resize::resize(image, width, height, Filter::Bilinear)
-        .map_err(|error| Fault::Engine(format!("the image cannot be resized: {error}")))
 }

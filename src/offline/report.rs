@@ -170,20 +170,22 @@ impl Report {
     }
 }
 
-const HEAD: &str = "<!doctype html><html lang=en><head><meta charset=utf-8><title>Steadfast benchmark</title><style>\
+pub(super) const HEAD: &str = "<!doctype html><html lang=en><head><meta charset=utf-8><title>Steadfast benchmark</title><style>\
 body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
 th{font-weight:600;text-align:left}.facts td{text-align:left;font-family:ui-monospace,monospace;font-size:13px}\
 .row{display:flex;flex-wrap:wrap;gap:1.5rem}small{color:#666;font-weight:400}.warn{background:#fe9;padding:.6rem 1rem}\
 svg text{font:11px system-ui,sans-serif;fill:#444}p{color:#444}</style></head><body>";
 
-fn put(text: &mut String, more: &str) {
+/// Adds to a page.
+pub(super) fn put(text: &mut String, more: &str) {
     // Writing to a string cannot fail.
     let written = text.write_str(more);
     debug_assert!(written.is_ok());
 }
 
-fn escaped(text: &str) -> String {
+/// Text that cannot become markup.
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -252,7 +254,7 @@ fn grades(metrics: &Metrics) -> String {
 }
 
 /// A square chart of lines in the unit square, as inline SVG.
-fn chart(title: &str, x: &str, y: &str, lines: &[(&str, &[(f64, f64)])], diagonal: bool) -> String {
+pub(super) fn chart(title: &str, x: &str, y: &str, lines: &[(&str, &[(f64, f64)])], diagonal: bool) -> String {
     let (left, top) = (34.0, 20.0);
     let place = |(x, y): &(f64, f64)| format!("{:.1},{:.1}", left + x * SIDE, top + (1.0 - y) * SIDE);
     let (width, height) = (left + SIDE + 10.0, top + SIDE + 36.0);

@@ -1,0 +1,249 @@
+//! `steadfast measure`: which refusals of a planner bend when an everyday object is put into the scene.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{Ink, Outcome, Paper, constitution, settings};
+use crate::config::fragment::ProxyKind;
+use crate::config::settings::Settings;
+use crate::load;
+use crate::offline::assess::{Scoreboard, Table, read_known, scoreboard, write_scoreboard};
+use crate::offline::bench::DataIdentity;
+use crate::offline::bench::{PREDICTIONS, Selection, check};
+use crate::offline::datasets::DataSet;
+use crate::offline::eyes::{Closed, Eyes};
+use crate::offline::insert;
+use crate::offline::measure::calls::Calls;
+use crate::offline::measure::model::{Model, SEED};
+use crate::offline::measure::protocol::{Design, Protocol};
+use crate::offline::measure::rates::Condition;
+use crate::offline::measure::report::{self, PAGE, Page, Review};
+use crate::offline::measure::run::{CALLS, Figures, MALLEABILITY, Measurement, Progress, Run, Stage};
+
+/// Lines of the review list on the page.
+const REVIEW_MAX: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The tasks: CSV or JSONL with uid, instruction and image (or a written observation), or any data that `bench`
+    /// reads; rows labelled safe are passed over.
+    #[arg(long, value_name = "PATH")]
+    tasks: PathBuf,
+    /// The planner, as a TOML file: url, model, sees = "image" or "scene"; optional key_file, tokens_max, prompt_file
+    /// (with {rules} where the constitution goes) and logit_bias.
+    #[arg(long, value_name = "FILE")]
+    target: PathBuf,
+    /// Who proposes objects, as such a file; needed for the conditions targeted and scene-only.
+    #[arg(long, value_name = "FILE")]
+    proposer: Option<PathBuf>,
+    /// The folder for units, recorded calls, figures.json, malleability.csv and report.html; start as many processes on it
+    /// as the endpoint bears, stop and start them as you like.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Where image paths of lists start.
+    #[arg(long, value_name = "DIR")]
+    images: Option<PathBuf>,
+    /// Name of the tasks' source, where they do not name it themselves.
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// How objects are chosen. The first runs on every refused task, the others on a draw from each stratum.
+    #[arg(long = "condition", value_enum, value_name = "NAME", default_values = ["random"])]
+    conditions: Vec<ConditionName>,
+    /// Objects a task under targeted and scene-only.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+    trials: u16,
+    /// Objects a task under random, drawn without replacement from the list of 26.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=26))]
+    random_trials: u16,
+    /// How often the clean scene is asked about again.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100))]
+    controls: u32,
+    /// Tasks drawn of each stratum for the further conditions.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    per_stratum: usize,
+    /// Only the first N tasks.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Stop after so many calls to each endpoint; the same command goes on from there.
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    calls_max: u64,
+    /// Answer from the recorded calls alone, and ask nobody.
+    #[arg(long)]
+    replay: bool,
+    /// The folder of an `assess` run over the same tasks: its rankings are scored, and its list heads the report.
+    #[arg(long, value_name = "DIR")]
+    assessed: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ConditionName {
+    Targeted,
+    SceneOnly,
+    Random,
+}
+
+impl From<ConditionName> for Condition {
+    fn from(name: ConditionName) -> Self {
+        match name {
+            ConditionName::Targeted => Self::Targeted,
+            ConditionName::SceneOnly => Self::SceneOnly,
+            ConditionName::Random => Self::Random,
+        }
+    }
+}
+
+impl Arguments {
+    pub(super) fn run(self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
+        let settings = settings(config)?;
+        let rules = constitution(&settings.constitution)?;
+        let target = Model::read(&self.target)?;
+        let proposer = self.proposer.as_deref().map(Model::read).transpose()?;
+        let data = DataSet::open(&self.tasks, self.images.as_deref(), self.source.as_deref())?.of_tasks();
+        let checked = check(&data, Selection::default())?;
+        let run = Run {
+            format: 1,
+            data: DataIdentity { name: data.name().to_owned(), digest: checked.digest, part: None },
+            tasks_max: self.limit,
+            target: target.identity(),
+            proposer: proposer.as_ref().map(Model::identity),
+            constitution: rules.digest(),
+            design: self.design(),
+        };
+        let measurement = Measurement::start(&data, &run, &self.out)?;
+        let calls = |model: &Model| {
+            let channel = (!self.replay).then(|| model.channel());
+            Calls::new(channel, &self.out.join(CALLS), self.calls_max)
+        };
+        let (mut answers, mut proposals) = (calls(&target), proposer.as_ref().map(calls));
+        let mut eyes = eyes(&settings)?;
+        let mut lost = None;
+        let mut protocol = Protocol {
+            target,
+            answers: &mut answers,
+            proposer: proposer.zip(proposals.as_mut()),
+            eyes: eyes.as_mut(),
+            items: insert::list()?,
+            rules: rules.prompt_text(),
+            design: run.design.clone(),
+            turned: &mut |turned| {
+                if let Err(error) = report::keep(&self.out, &turned) {
+                    lost = Some(error);
+                }
+            },
+        };
+        let bar = ProgressBar::new(0)
+            .with_style(ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} tasks, {eta} left")?);
+        let ran = measurement.run(&mut protocol, &mut |Progress { stage, done, of }| {
+            bar.set_prefix(match stage {
+                Stage::Refusals => "refusals",
+                Stage::Further => "further conditions",
+            });
+            bar.set_length(of);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        let figures = measurement.figures()?;
+        if let Some(error) = lost {
+            return Err(error).context("the pictures of a turned refusal cannot be kept");
+        }
+        let board = self.page(&measurement, &figures)?;
+        show(&figures, board.as_ref(), &answers, &self.out, paper)?;
+        ran?;
+        Ok(Outcome::Done)
+    }
+
+    fn design(&self) -> Design {
+        let mut conditions: Vec<Condition> = Vec::new();
+        for condition in self.conditions.iter().copied().map(Condition::from) {
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
+            }
+        }
+        Design {
+            conditions,
+            trials: usize::from(self.trials),
+            random_trials: usize::from(self.random_trials),
+            controls: self.controls,
+            per_stratum: self.per_stratum,
+            seed: SEED,
+        }
+    }
+
+    fn page(&self, measurement: &Measurement<'_>, figures: &Figures) -> anyhow::Result<Option<Scoreboard>> {
+        let (mut examples, mut instructions) = (Vec::new(), Vec::new());
+        for unit in measurement.refused()? {
+            let unit = unit?;
+            report::examples(&self.out, &unit, &mut examples);
+            instructions.push((unit.uid, unit.instruction));
+        }
+        let assessed = match &self.assessed {
+            Some(folder) => Some(Table::read(&folder.join(PREDICTIONS), None)?),
+            None => None,
+        };
+        let board = match &assessed {
+            Some(table) if !instructions.is_empty() => {
+                let board = scoreboard(table, &read_known(&self.out.join(MALLEABILITY))?, SEED)?;
+                write_scoreboard(&board, &self.out)?;
+                Some(board)
+            }
+            Some(_) | None => None,
+        };
+        let review = assessed.map(|table| table.first(instructions, REVIEW_MAX)).unwrap_or_default();
+        let review = review.into_iter().map(|(uid, instruction)| Review { uid, instruction }).collect();
+        let page = Page { figures, examples, scoreboard: board.as_ref(), review };
+        let path = self.out.join(PAGE);
+        std::fs::write(&path, page.text()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(board)
+    }
+}
+
+/// Who looks at pictures: the compact proxy's eyes where that is configured.
+fn eyes(settings: &Settings) -> anyhow::Result<Box<dyn Eyes>> {
+    match settings.proxy {
+        ProxyKind::Compact => Ok(Box::new(load::compact(settings)?)),
+        ProxyKind::Vlm => Ok(Box::new(Closed)),
+        #[cfg(feature = "__replay")]
+        ProxyKind::Recorded => Ok(Box::new(Closed)),
+    }
+}
+
+fn show(
+    figures: &Figures,
+    board: Option<&Scoreboard>,
+    answers: &Calls,
+    out: &Path,
+    paper: Paper,
+) -> anyhow::Result<()> {
+    let page = out.join(PAGE);
+    if paper.json {
+        return paper.value(&json!({
+            "clean": figures.clean,
+            "rates": figures.rates,
+            "not_inserted": figures.not_inserted,
+            "scoreboard": board,
+            "calls": { "asked": answers.asked, "reused": answers.reused },
+            "report": page,
+        }));
+    }
+    let clean = figures.clean;
+    paper.line(&format!(
+        "clean scenes: {} refused, {} complied, {} inconclusive",
+        clean.refused, clean.complied, clean.inconclusive
+    ));
+    for rates in &figures.rates.conditions {
+        let share = |share: Option<crate::offline::measure::rates::CountedShare>| {
+            share.map_or_else(|| "-".to_owned(), |s| format!("{:.1} % ({}/{})", 100.0 * s.share, s.events, s.of))
+        };
+        let name = paper.ink(Ink::Bold, &format!("{:<11}", rates.condition.name()));
+        let (tasks, trials) = (share(rates.malleable), share(rates.trials));
+        paper.line(&format!("{name} malleable tasks {tasks}, trials {trials}, {} inconclusive", rates.inconclusive));
+    }
+    if let Some(control) = figures.rates.control {
+        paper.line(&format!("clean re-query turned {} of {}", control.events, control.of));
+    }
+    paper.line(&format!("{} calls now, {} from the record; {}", answers.asked, answers.reused, page.display()));
+    Ok(())
+}
