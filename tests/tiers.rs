@@ -180,8 +180,17 @@ fn a_composite_over_traces_gets_them_or_vetoes() {
 }
 
 #[test]
+fn a_tier_the_proxy_cannot_do_is_refused() {
+    let refused = started(json!({"margin": 3.0}), &MARGINS, Tier::TraceOnce).expect_err("it writes no traces");
+    assert!(matches!(refused, StartError::NoTraces(_)), "{refused}");
+}
+
+#[test]
 fn a_fault_in_a_trace_is_a_veto_not_a_fallback() {
-    let mut assessor = started(json!({"margin": 3.0, "wobble": 0.5}), &MARGINS, Tier::TraceOnce).expect("it starts");
+    let answers = json!({"answers": {"Tidy up.": bent()}, "otherwise": {"margin": 3.0, "wobble": 0.5}});
+    let proxy = Recorded::new(serde_json::from_value(answers).expect("a recording"), Digest::of(b"recorded"));
+    let calibration = calibration(proxy.card().digest, &MARGINS);
+    let mut assessor = Assessor::new(proxy, constitution(), calibration, Tier::TraceOnce).expect("it starts");
     let clock = Watch(Instant::now());
     let assessment = assessor.assess(&triple(), &mut Forgetful, &clock, &Unbounded);
     match assessment.decision {

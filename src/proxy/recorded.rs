@@ -97,12 +97,14 @@ impl Recorded {
     /// A proxy that replays this recording.
     #[must_use]
     pub fn new(recording: Recording, digest: Digest) -> Self {
+        let mut answers = recording.answers.values().chain(&recording.otherwise);
+        let traces = answers.any(|answer| answer.trace.is_some());
         let card = Card {
             name: "recorded".to_owned(),
             digest,
             prompt_layout: Digest::of(b"steadfast/recorded/1"),
             execution_provider: Provider::Cpu,
-            traces: Some(digest),
+            traces: traces.then_some(digest),
             safe_for_spread: true,
             context_tokens: usize::MAX,
             working_size: Some((SIDE, SIDE)),
