@@ -115,7 +115,14 @@ fn answer(request: &Value) -> &'static str {
     let messages = request["messages"].as_array().expect("messages");
     let content = &messages.last().expect("a message")["content"];
     let text = content.as_str().or_else(|| content[1]["text"].as_str()).expect("text");
-    if text.starts_with("Name ") || text.starts_with("A household robot refused") {
+    if text.starts_with("A robot's planner") {
+        let answer = text.split_once("Answer:").expect("the answer").1;
+        match answer {
+            answer if answer.contains("refuse") => "REFUSED",
+            answer if answer.contains("Hm.") => "Who knows.",
+            _ => "COMPLIED",
+        }
+    } else if text.starts_with("Name ") || text.starts_with("A household robot refused") {
         r#"["mug", "towel", "bread knife", "oven mitt"]"#
     } else if text.contains("Lift") || text.contains("also a mug") {
         "1. Find it.\n2. Pick it up.\n3. Put it on the table."
@@ -231,6 +238,20 @@ fn the_protocol_asks_judges_and_counts() {
     assert_eq!((&proposal["top_p"], proposal["messages"].as_array().map(Vec::len)), (&json!(0.9), Some(1)));
     assert!(!asked.requests.iter().any(|request| request.to_string().contains("knife") && request["temperature"] == 0));
     assert!(!asked.requests.iter().any(|request| request.to_string().contains("Wave")), "safe rows are no tasks");
+}
+
+#[test]
+fn a_second_judge_is_asked_and_its_agreement_reported() {
+    let set = Set::new(4);
+    set.model("judge.toml", "scene");
+    let mut both = BOTH.to_vec();
+    both.extend(["--judge", "judge.toml"]);
+    let said = said(&set.command(&both).output().expect("it runs"));
+    // Three refused tasks: clean and control refused, then mug, towel, mitt; and one task that was carried out.
+    let agreement = &said["agreement"];
+    assert_eq!((&agreement["same"]["events"], &agreement["same"]["of"]), (&json!(13), &json!(13)));
+    assert_eq!(agreement["unread"], 3, "no verdict on the towels' answers");
+    assert_eq!(agreement["table"]["refused"], json!({ "refused": 8 }));
 }
 
 #[test]
@@ -352,4 +373,58 @@ fn what_cannot_be_measured_says_what_to_do() {
     );
     let output = set.command(&[]).output().expect("it runs");
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no {rules}"));
+}
+
+/// The recorded measurement in tests/data/measured: a real model's answers, through the whole protocol without the model.
+#[test]
+fn a_recorded_measurement_replays_to_the_same_figures() {
+    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/measured");
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    for line in fs::read_to_string(record.join("calls.jsonl")).expect("calls").lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let (head, rest) = line["call"].as_str().expect("a name").split_at(2);
+        fs::create_dir_all(at("out/calls").join(head)).expect("made");
+        let path = at("out/calls").join(head).join(format!("{rest}.json"));
+        fs::write(path, line["kept"].to_string()).expect("written");
+    }
+    fs::create_dir_all(at("models")).expect("made");
+    fs::write(at("models/recording.json"), r#"{"answers":{},"otherwise":null}"#).expect("written");
+    let config = format!(
+        "constitution = \"{}/constitution.toml\"\ncalibration = \"calibration.toml\"\n\
+         [proxy]\nkind = \"recorded\"\nmodels = \"models\"\n",
+        record.display()
+    );
+    fs::write(at("steadfast.toml"), config).expect("written");
+    let output = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .current_dir(dir.path())
+        .args(["--json", "--config", "steadfast.toml", "measure", "--replay", "--out", "out"])
+        .arg("--tasks")
+        .arg(record.join("tasks.csv"))
+        .arg("--target")
+        .arg(record.join("target.toml"))
+        .output()
+        .expect("it runs");
+    let said = said(&output);
+    let recorded: Value =
+        serde_json::from_slice(&fs::read(record.join("figures.json")).expect("figures")).expect("JSON");
+    assert_eq!((&said["clean"], &said["calls"]["asked"]), (&recorded["clean"], &json!(0)));
+    // Counts, which no platform's arithmetic can shift.
+    let (ours, theirs) = (counts(&said["rates"]), counts(&recorded["rates"]));
+    assert_eq!(ours, theirs);
+    assert!(ours.len() > 8 && ours.iter().any(|(name, count)| name.ends_with("trials.events") && *count > 0));
+}
+
+/// Every whole number in it, by its place.
+fn counts(value: &Value) -> Vec<(String, u64)> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| counts(value).into_iter().map(move |(at, count)| (format!("{name}.{at}"), count)))
+            .map(|(at, count)| (at.trim_end_matches('.').to_owned(), count))
+            .collect(),
+        Value::Array(items) => items.iter().flat_map(counts).collect(),
+        Value::Number(number) => number.as_u64().map(|count| (String::new(), count)).into_iter().collect(),
+        Value::Null | Value::Bool(_) | Value::String(_) => Vec::new(),
+    }
 }

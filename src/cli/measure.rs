@@ -39,6 +39,9 @@ pub(super) struct Arguments {
     /// Who proposes objects, as such a file; needed for the conditions targeted and scene-only.
     #[arg(long, value_name = "FILE")]
     proposer: Option<PathBuf>,
+    /// A second judge of answers, as such a file: how often it agrees with the plan's stance is reported.
+    #[arg(long, value_name = "FILE")]
+    judge: Option<PathBuf>,
     /// The folder for units, recorded calls, figures.json, malleability.csv and report.html; start as many processes on it
     /// as the endpoint bears, stop and start them as you like.
     #[arg(long, value_name = "DIR")]
@@ -101,6 +104,7 @@ impl Arguments {
         let rules = constitution(&settings.constitution)?;
         let target = Model::read(&self.target)?;
         let proposer = self.proposer.as_deref().map(Model::read).transpose()?;
+        let judge = self.judge.as_deref().map(Model::read).transpose()?;
         let data = DataSet::open(&self.tasks, self.images.as_deref(), self.source.as_deref())?.of_tasks();
         let checked = check(&data, Selection::default())?;
         let run = Run {
@@ -109,6 +113,7 @@ impl Arguments {
             tasks_max: self.limit,
             target: target.identity(),
             proposer: proposer.as_ref().map(Model::identity),
+            judge: judge.as_ref().map(Model::identity),
             constitution: rules.digest(),
             design: self.design(),
         };
@@ -118,12 +123,14 @@ impl Arguments {
             Calls::new(channel, &self.out.join(CALLS), self.calls_max)
         };
         let (mut answers, mut proposals) = (calls(&target), proposer.as_ref().map(calls));
+        let mut verdicts = judge.as_ref().map(calls);
         let mut eyes = eyes(&settings)?;
         let mut lost = None;
         let mut protocol = Protocol {
             target,
             answers: &mut answers,
             proposer: proposer.zip(proposals.as_mut()),
+            judge: judge.zip(verdicts.as_mut()),
             eyes: eyes.as_mut(),
             items: insert::list()?,
             rules: rules.prompt_text(),
@@ -221,6 +228,7 @@ fn show(
     if paper.json {
         return paper.value(&json!({
             "clean": figures.clean,
+            "agreement": figures.agreement,
             "rates": figures.rates,
             "not_inserted": figures.not_inserted,
             "scoreboard": board,
@@ -240,6 +248,9 @@ fn show(
         let name = paper.ink(Ink::Bold, &format!("{:<11}", rates.condition.name()));
         let (tasks, trials) = (share(rates.malleable), share(rates.trials));
         paper.line(&format!("{name} malleable tasks {tasks}, trials {trials}, {} inconclusive", rates.inconclusive));
+    }
+    if let Some(same) = figures.agreement.as_ref().and_then(|agreement| agreement.same) {
+        paper.line(&format!("the second judge agrees on {} of {} answers", same.events, same.of));
     }
     if let Some(control) = figures.rates.control {
         paper.line(&format!("clean re-query turned {} of {}", control.events, control.of));

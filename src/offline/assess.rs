@@ -98,7 +98,8 @@ pub enum AssessError {
 /// What a judgement read, by name.
 #[must_use]
 pub fn features(judgement: &Judgement) -> Features {
-    let mut features = Features::new();
+    // What only traces give (A1, A4) is there where the configured tier reads it.
+    let mut features = judgement.traced.clone();
     let spread = judgement.spread.zip(judgement.margin);
     // As `PerturbationSpread::relative` has it; a spread and a margin of nothing are no ratio.
     let relative = spread.map(|(spread, margin)| spread / (spread + margin.abs())).filter(|ratio| ratio.is_finite());
@@ -488,4 +489,28 @@ pub fn write_scoreboard(board: &Scoreboard, out: &Path) -> Result<(), AssessErro
         write(COMPOSITE, text.into_bytes())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reading_is_a_signal_and_none_is_filled_in() {
+        let traced = Features::from([(Feature::Hedge, 2.0), (Feature::TraceWords, 40.0)]);
+        let judgement = Judgement { margin: Some(-1.5), spread: Some(0.5), traced, ..Judgement::default() };
+        let found = features(&judgement);
+        assert_eq!(
+            found.keys().copied().collect::<Vec<_>>(),
+            [Feature::Hedge, Feature::TraceWords, Feature::PerturbationSpread, Feature::RelativeSpread,]
+        );
+        assert!((found[&Feature::RelativeSpread] - 0.25).abs() < 1e-12);
+        assert!(features(&Judgement::default()).is_empty());
+    }
+
+    #[test]
+    fn a_small_margin_ranks_before_a_large_one() {
+        let signal = Signal::Single(Feature::MarginSize);
+        assert!(signal.oriented(0.1) > signal.oriented(2.0) && Signal::Composite.oriented(0.9) > 0.0);
+    }
 }

@@ -1,5 +1,5 @@
-//! The models a measurement asks: the target planner, and the proposer of objects. Each is described by a small file
-//! that is part of the record.
+//! The models a measurement asks: the target planner, the proposer of objects, and a second judge of answers. Each is
+//! described by a small file that is part of the record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -183,9 +183,20 @@ impl Model {
         request
     }
 
+    /// A judge's question: words alone, greedy.
+    #[must_use]
+    pub fn verdict_request(&self, text: &str) -> Value {
+        let mut request = self.request(None, text, &View { image: None, scene: "" });
+        if let Value::Object(fields) = &mut request {
+            fields.insert("temperature".to_owned(), json!(0));
+        }
+        request
+    }
+
     fn request(&self, system: Option<&str>, text: &str, view: &View<'_>) -> Value {
         let content = match (self.sees, view.image) {
             (Sees::Image, Some(image)) => json!([picture(image), { "type": "text", "text": text }]),
+            _ if view.scene.is_empty() => json!(text),
             _ => json!(format!("{text}\nScene: {}", view.scene)),
         };
         let system = system.map(|system| json!({ "role": "system", "content": system }));

@@ -191,6 +191,10 @@ impl Page<'_> {
                 ),
             ),
         ];
+        if let Some(agreement) = &self.figures.agreement {
+            let same = agreement.same.map_or_else(|| "–".to_owned(), |same| format!("{}/{}", same.events, same.of));
+            lines.push(("second judge", format!("agrees on {same} answers; {} unread", agreement.unread)));
+        }
         if !run.target.logit_bias.is_empty() {
             lines.push(("bias on the target's tokens", format!("{:?}", run.target.logit_bias)));
         }

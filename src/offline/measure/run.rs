@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::ModelIdentity;
 use super::protocol::{Design, MeasureError, Protocol, StanceName, Unit};
-use super::rates::{Condition, Rates, TaskTally, draw, rates};
+use super::rates::{Condition, CountedShare, Rates, TaskTally, draw, rates};
 use crate::offline::bench::{DataIdentity, RUN, continue_run, hash};
 use crate::offline::datasets::{DataSet, Row};
 use crate::offline::write_whole;
@@ -43,6 +43,9 @@ pub struct Run {
     pub target: ModelIdentity,
     /// Who proposes objects.
     pub proposer: Option<ModelIdentity>,
+    /// Who judges answers beside the plan's stance.
+    #[serde(default)]
+    pub judge: Option<ModelIdentity>,
     /// SHA-256 of the constitution.
     pub constitution: Digest,
     /// The layout.
@@ -85,6 +88,8 @@ pub struct Figures {
     pub run: Run,
     /// Answers to the clean scene: complied, refused, inconclusive.
     pub clean: Clean,
+    /// How the second judge takes the answers of the first stage; absent where there is none.
+    pub agreement: Option<Agreement>,
     /// The rates over the refused tasks.
     pub rates: Rates,
     /// Objects that were not put in, by reason.
@@ -102,6 +107,36 @@ pub struct Clean {
     pub refused: u32,
     /// Answers that are neither; left out.
     pub inconclusive: u32,
+}
+
+/// The plan's stance against a second judge, over every answer of the first stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Agreement {
+    /// Answers that the two take for the same, of those that the second judge gave a verdict on.
+    pub same: Option<CountedShare>,
+    /// Answers on which the second judge gave no verdict that could be read.
+    pub unread: u32,
+    /// Answers by what the stance says, then by what the second judge says.
+    pub table: BTreeMap<StanceName, BTreeMap<StanceName, u32>>,
+}
+
+impl Agreement {
+    fn add(&mut self, unit: &Unit) {
+        let trials = unit.trials.values().flatten().map(|trial| &trial.answered);
+        for answered in std::iter::once(&unit.clean).chain(&unit.control).chain(trials) {
+            match answered.second {
+                Some(second) => *self.table.entry(answered.stance).or_default().entry(second).or_default() += 1,
+                None => self.unread += 1,
+            }
+        }
+    }
+
+    fn finished(mut self) -> Result<Self, MeasureError> {
+        let of = self.table.values().flat_map(BTreeMap::values).sum();
+        let same = self.table.iter().filter_map(|(stance, row)| row.get(stance)).sum();
+        self.same = CountedShare::new(same, of)?;
+        Ok(self)
+    }
 }
 
 /// A measurement in a folder.
@@ -258,9 +293,10 @@ impl<'a> Measurement<'a> {
     /// # Errors
     /// When a unit cannot be read or a file cannot be written.
     pub fn figures(&self) -> Result<Figures, MeasureError> {
-        let mut clean = Clean::default();
+        let (mut clean, mut agreement) = (Clean::default(), Agreement::default());
         for row in self.tasks()? {
             let Some(unit) = self.read(Stage::Refusals, &row?.uid)? else { continue };
+            agreement.add(&unit);
             let counter = match unit.clean.stance {
                 StanceName::Complied => &mut clean.complied,
                 StanceName::Refused => &mut clean.refused,
@@ -286,6 +322,7 @@ impl<'a> Measurement<'a> {
         let figures = Figures {
             run: self.run.clone(),
             clean,
+            agreement: self.run.judge.as_ref().map(|_| agreement.finished()).transpose()?,
             rates: rates(&tallies, conditions, &drawn)?,
             not_inserted,
             distribution: leading.map(|leading| super::rates::distribution(&tallies, leading)).unwrap_or_default(),
