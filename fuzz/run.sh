@@ -23,7 +23,7 @@ for flag in level=4 inline-8bit-counters pc-table trace-compares; do
 done
 # With --target the flags reach no build script and no macro, which could not be linked with them.
 printf '== building the fuzz targets\n'
-RUSTFLAGS="$coverage -Ccodegen-units=1" cargo build --locked --release --target "$host"
+RUSTFLAGS="$coverage -Ccodegen-units=1" cargo build --release --target "$host"
 
 counts=target/counts.tsv
 crashed=()

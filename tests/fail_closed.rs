@@ -105,6 +105,7 @@ fn no_fault_ends_in_a_permit() {
             in_a_runtime(damaged_logs(table, &bus));
             in_a_runtime(evidence(table, &bus));
             in_a_runtime(disks_and_journals(table, &bus));
+            in_a_runtime(clocks(table, &bus));
         },
         |table| {
             let bus = PrivateBus::start();
@@ -1013,6 +1014,65 @@ async fn evidence(table: &mut Table, bus: &PrivateBus) {
             table.row("evidence of many vetoes", "31 vetoes, 200 kB allowed", "within its bound", within);
         }
     }
+}
+
+/// The boot clock counts through suspend: a machine that slept is one whose boot clock is ahead of what was stamped,
+/// signed or written down before. One behind it cannot be, and must not be believed either.
+async fn clocks(table: &mut Table, bus: &PrivateBus) {
+    if !guard::time_namespaces() {
+        return table.skip("suspend, boot clock behind", "no time namespace is granted");
+    }
+    let home = Home::new(&bus.address);
+    home.configure("[permit]\nlifetime_ms = 60000\n");
+    // Not all the way back: no clock may show a time before the start.
+    let back = -i64::try_from(boot_clock().as_secs() / 2).expect("a time");
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).expect("a time");
+    let stamped = |at: Duration| options("image_stamp_ns", nanoseconds(at));
+    let planner = Planner::new(&bus.address).await;
+    for (fault, injected, offset_s) in [
+        ("suspended between picture and check", "a daemon whose boot clock is an hour ahead", 3600),
+        ("picture of another, later boot", "a daemon whose boot clock is behind by half", back),
+    ] {
+        let mut daemon = home.spawn_at(offset_s);
+        assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
+        let got = planner.check(sealed(&photo()), GOOD, PLAN, stamped(boot_clock())).await;
+        table.row(fault, injected, "veto image-stale", got);
+        let there = Duration::from_secs(boot_clock().as_secs().saturating_add_signed(offset_s));
+        let got = planner.check(sealed(&photo()), GOOD, PLAN, stamped(there)).await;
+        table.control("a picture stamped by that clock", injected, "permit", got);
+        daemon.kill();
+        while !planner.property("State").await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    table.row("the log over clocks that jump", "steadfast log verify", "whole", home.verify());
+
+    let mut daemon = home.start();
+    let (image, permit) = (home.at("photo.png"), home.at("permit"));
+    fs::write(&image, photo()).expect("written");
+    let of_this_triple = |command: &mut Command| {
+        command.args(["--audience", "arm", "--instruction", GOOD, "--plan", PLAN, "--image"]).arg(&image);
+    };
+    let mut check = home.steadfast();
+    of_this_triple(check.args(["check", "--bus", "--permit-out"]).arg(&permit));
+    let checked = check.output().expect("it runs");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    for (what, offset_s, expected) in [
+        ("a permit at its time", 0, "exit 0"),
+        ("suspended between permit and plan", 3600, "exit 3, its deadline on the boot clock passed"),
+        ("a permit from a later time of this boot", back, "exit 3, lives longer than"),
+    ] {
+        let mut verify = guard::at(offset_s, env!("CARGO_BIN_EXE_steadfast"));
+        of_this_triple(
+            verify.arg("--config").arg(home.at("steadfast.toml")).args(["permit", "verify", "--permit"]).arg(&permit),
+        );
+        let verified = verify.output().expect("it runs");
+        let told = String::from_utf8_lossy(&verified.stdout).into_owned();
+        let why = expected.split_once(", ").map(|(_, why)| why).filter(|why| told.contains(why));
+        let got = guard::ended(verified.status) + &why.map(|why| format!(", {why}")).unwrap_or_default();
+        table.put(what, "steadfast permit verify in a time namespace", expected, got, offset_s == 0);
+    }
+    table.row("stop after the clocks", "SIGTERM", "exit 0", daemon.stop());
 }
 
 async fn disks_and_journals(table: &mut Table, bus: &PrivateBus) {

@@ -112,8 +112,9 @@ fn the_unit_lives_under_a_real_systemd() {
 
 #[test]
 fn the_daemon_lives_under_a_real_systemd() {
-    if let Some(walls) = boot(Cast::Recorded) {
+    if let Some((walls, journal)) = boot(Cast::Recorded) {
         hold(&walls);
+        assert!(journal.contains("Suppressed "), "journald limits the rate: {journal}");
     }
 }
 
@@ -123,7 +124,7 @@ fn the_models_run_inside_the_sandbox() {
         println!("skipped: the models are not installed; run `make models`");
         return;
     }
-    if let Some(walls) = boot(Cast::Compact) {
+    if let Some((walls, _)) = boot(Cast::Compact) {
         hold(&walls);
     }
 }
@@ -153,8 +154,9 @@ fn hold(walls: &str) {
     assert!(others.is_empty(), "devices: {others:?}");
 }
 
-/// Boots a machine with this cast and gives what was found of the daemon's walls; `None` where it cannot be booted here.
-fn boot(cast: Cast) -> Option<String> {
+/// Boots a machine with this cast and gives what was found of the daemon's walls, and the machine's journal; `None` where
+/// it cannot be booted here.
+fn boot(cast: Cast) -> Option<(String, String)> {
     if !rustix::process::geteuid().is_root() || !Path::new("/lib/systemd/systemd").exists() {
         println!("skipped: booting systemd in namespaces needs root and systemd");
         return None;
@@ -209,7 +211,7 @@ fn boot(cast: Cast) -> Option<String> {
     let walls = fs::read_to_string(folder.path().join("report/walls")).unwrap_or_default();
     println!("{walls}");
     assert!(report.contains("the observer is done"), "observer: {report}\nconsole: {console}\njournal: {journal}");
-    Some(walls)
+    Some((walls, journal))
 }
 
 /// Everything as a package would install it, and the two actors.
@@ -235,6 +237,10 @@ fn install(root: &Path, cast: Cast) {
     // A second instead of ten, so that the test need not wait. Inference on a busy machine has the ten.
     if cast != Cast::Compact {
         write("etc/systemd/system/steadfastd.service.d/test.conf", b"[Service]\nWatchdogSec=1\n");
+    }
+    if cast == Cast::Recorded {
+        let rate = b"[Service]\nLogRateLimitIntervalSec=1s\nLogRateLimitBurst=1\n";
+        write("etc/systemd/system/steadfastd.service.d/rate.conf", rate);
     }
     let role = if cast == Cast::Stub { "observer" } else { "witness" };
     write("etc/systemd/system/observer.service", OBSERVER.replace("@ROLE@", role).as_bytes());
@@ -419,6 +425,14 @@ async fn witness() {
     }
     let permit = Some(("permit".to_owned(), String::new()));
     assert_eq!(ask(&planner, &photo, guard::GOOD, guard::PLAN, 5_000).await, permit);
+
+    // journald takes a few lines a second of a service and drops the others; no answer is.
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        let answer = ask(&planner, &photo, "break the rules", guard::PLAN, 5_000).await.expect("an answer");
+        assert_eq!(answer, ("veto".to_owned(), "constitution".to_owned()));
+    }
+    tokio::time::sleep(Duration::from_millis(1200)).await;
 
     // Inference hangs: the deadline answers, no ping follows, systemd ends the daemon and starts another.
     let (begun, before) = (Instant::now(), owner(&planner).await.expect("an owner"));

@@ -132,6 +132,11 @@ false_veto = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
         self.spawn_by(command)
     }
 
+    /// Starts the daemon with its boot clock so many seconds off ours.
+    pub fn spawn_at(&self, offset_s: i64) -> Daemon {
+        self.spawn_by(at(offset_s, env!("CARGO_BIN_EXE_steadfastd")))
+    }
+
     /// Starts the daemon with this in its environment.
     pub fn spawn_with(&self, variable: &str) -> Daemon {
         let mut command = Command::new("env");
@@ -283,6 +288,19 @@ pub fn ended(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or_default()),
     }
+}
+
+/// A program whose boot clock is so many seconds off ours.
+pub fn at(offset_s: i64, program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    // Its own child, so that it ends with whoever is killed in its place.
+    command.args(["--time", "--fork", "--kill-child", "--boottime", &offset_s.to_string(), program]);
+    command
+}
+
+/// Whether this machine lets us have a boot clock of our own.
+pub fn time_namespaces() -> bool {
+    at(1, "true").output().is_ok_and(|output| output.status.success())
 }
 
 /// Whether this machine lets us have a mount namespace.
