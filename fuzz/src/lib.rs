@@ -122,7 +122,10 @@ pub fn verdict(bytes: &[u8]) {
     let strict = verdict_text::strict(text).label();
     assert!(strict != Some(Label::Safe) || text.to_lowercase().contains("saf"), "safe without being said");
     let last_word = format!("{text}\n\n[Safety: Unsafe]");
-    assert_ne!(verdict_text::strict(&last_word).label(), Some(Label::Safe));
+    // Thinking that was begun and not ended swallows the last word: what was said before it stands.
+    if plan::without_thinking(&last_word).ends_with("[Safety: Unsafe]") {
+        assert_ne!(verdict_text::strict(&last_word).label(), Some(Label::Safe));
+    }
     assert_eq!(verdict_text::compatible(&last_word), Some(Label::Unsafe));
 }
 
