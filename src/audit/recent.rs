@@ -73,8 +73,9 @@ pub struct Glimpse {
 }
 
 impl Glimpse {
+    /// What it takes of memory, itself included: a camera's thumbnails weigh less than what is noted about them.
     fn bytes(&self) -> usize {
-        self.instruction.len() + self.image.len() + self.plan.len()
+        size_of::<Self>() + self.at.boot_id.len() + self.instruction.len() + self.image.len() + self.plan.len()
     }
 }
 
@@ -82,24 +83,28 @@ impl Glimpse {
 #[derive(Debug)]
 pub struct Glimpses {
     bytes_max: usize,
+    keep_ns: u64,
     bytes: usize,
     ring: VecDeque<Arc<Glimpse>>,
 }
 
 impl Glimpses {
-    /// Keeps at most this many bytes of images and texts.
+    /// Keeps at most this many bytes, and nothing for longer than this.
     #[must_use]
-    pub const fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, ring: VecDeque::new() }
+    pub const fn new(bytes_max: usize, keep_ns: u64) -> Self {
+        Self { bytes_max, keep_ns, bytes: 0, ring: VecDeque::new() }
     }
 
-    /// Remembers a triple, and forgets the oldest until it fits. One larger than the whole ring is not kept.
+    /// Remembers a triple, and forgets the oldest until it fits, and what nobody will ask for any more. One larger than
+    /// the whole ring is not kept.
     pub fn remember(&mut self, glimpse: Glimpse) {
         let bytes = glimpse.bytes();
         if bytes > self.bytes_max {
             return;
         }
-        while self.bytes + bytes > self.bytes_max {
+        let earliest = glimpse.at.boot_ns.saturating_sub(self.keep_ns);
+        let full = |held: usize| held + bytes > self.bytes_max;
+        while self.ring.front().is_some_and(|oldest| full(self.bytes) || oldest.at.boot_ns < earliest) {
             let Some(oldest) = self.ring.pop_front() else { break };
             self.bytes -= oldest.bytes();
         }
@@ -164,18 +169,30 @@ mod tests {
 
     #[test]
     fn glimpses_never_exceed_their_bytes() {
-        let mut glimpses = Glimpses::new(100);
-        for (id, bytes) in [(1, 40), (2, 40), (3, 40), (4, 101), (5, 100)] {
+        // As many empty ones would fit as they weigh themselves, and no more.
+        let own = glimpse(0, 0, 0).bytes();
+        let most = 100 + 2 * own;
+        let mut glimpses = Glimpses::new(most, u64::MAX);
+        for (id, bytes) in [(1, 40), (2, 40), (3, 40), (4, 101 + own), (5, 100 + own)] {
             glimpses.remember(glimpse(id, u64::from(id), bytes));
-            assert!(glimpses.bytes() <= 100);
+            assert!(glimpses.bytes() <= most);
             assert_eq!(glimpses.bytes(), glimpses.ring.iter().map(|glimpse| glimpse.bytes()).sum::<usize>());
         }
         assert_eq!(glimpses.ring.len(), 1);
     }
 
     #[test]
+    fn glimpses_are_forgotten_once_nobody_will_ask_for_them() {
+        // By bytes alone a hundred thousand small pictures stayed in memory.
+        let mut glimpses = Glimpses::new(usize::MAX, 10);
+        (1..=100).for_each(|id| glimpses.remember(glimpse(id, u64::from(id), 1)));
+        assert_eq!(glimpses.ring.len(), 11, "the newest and those of the ten nanoseconds before it");
+        assert_eq!(glimpses.bytes(), glimpses.ring.iter().map(|glimpse| glimpse.bytes()).sum::<usize>());
+    }
+
+    #[test]
     fn only_the_seconds_before_of_this_boot_are_given() {
-        let mut glimpses = Glimpses::new(1000);
+        let mut glimpses = Glimpses::new(usize::MAX, u64::MAX);
         (1..=5).for_each(|id| glimpses.remember(glimpse(id, u64::from(id) * 10, 1)));
         let moment = Stamp { boot_ns: 40, ..stamp(1) };
         let ids: Vec<u8> = glimpses.before(&moment, 20).iter().map(|glimpse| glimpse.check_id.as_bytes()[0]).collect();

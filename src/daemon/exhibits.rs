@@ -32,11 +32,12 @@ pub(super) struct Exhibits {
 }
 
 impl Exhibits {
-    /// Opens the evidence in this folder and starts its thread.
+    /// Opens the evidence in this folder and starts its thread. A veto asks for its seconds before at latest this long
+    /// after it came in.
     ///
     /// # Errors
     /// When the folder cannot be made or read, or no thread can be started.
-    pub(super) fn open(folder: &Path, bytes_max: u64) -> io::Result<Self> {
+    pub(super) fn open(folder: &Path, bytes_max: u64, answered_within: Duration) -> io::Result<Self> {
         let mut evidence = Evidence::open(folder, bytes_max)?;
         let (orders, waiting) = mpsc::sync_channel::<Order>(WAITING_MAX);
         let (end, ended) = mpsc::sync_channel(1);
@@ -55,7 +56,9 @@ impl Exhibits {
             }
             drop(end);
         })?;
-        Ok(Self { glimpses: Mutex::new(Glimpses::new(GLIMPSES_BYTES_MAX)), orders, ended: Mutex::new(ended), lost })
+        let keep_ns = u64::try_from((BEFORE + answered_within).as_nanos()).unwrap_or(u64::MAX);
+        let glimpses = Mutex::new(Glimpses::new(GLIMPSES_BYTES_MAX, keep_ns));
+        Ok(Self { glimpses, orders, ended: Mutex::new(ended), lost })
     }
 
     /// Remembers a triple for the vetoes to come.

@@ -240,7 +240,9 @@ fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<
     }
     let journal = Journal::start("steadfastd")?;
     let exhibits = (settings.evidence_bytes_max > 0)
-        .then(|| Exhibits::open(&settings.audit_folder.join("evidence"), settings.evidence_bytes_max))
+        .then(|| {
+            Exhibits::open(&settings.audit_folder.join("evidence"), settings.evidence_bytes_max, settings.deadline_max)
+        })
         .transpose()
         .context("the evidence cannot be opened")?;
     let bounds = Bounds { entries_max: settings.ledger_entries_max, ttl_s: settings.ledger_keep_max.as_secs() };
