@@ -33,7 +33,7 @@ use steadfast::scene::decode;
 use steadfast::triple::Digest;
 
 use bus::PrivateBus;
-use guard::{GOOD, Home, PLAN, brought, repository};
+use guard::{GOOD, Home, PLAN, brought, calibration_text, repository};
 
 /// Without tiles: a check of twenty copies in a build without optimisation must stay short.
 const OPTIONS: Options = Options {
@@ -92,45 +92,14 @@ fn vlm(home: &Home, library: &Path) -> Vlm {
     Vlm::load_with(engine, &home.at("models"), &OPTIONS).expect("the replica loads")
 }
 
-/// Writes the calibration that belongs to the replica, with limits as they are for the recorded proxy.
+/// Writes the calibration that belongs to the replica, with limits that veto nothing.
 fn bind(home: &Home, library: &Path) {
     let (card, constitution) = (vlm(home, library).card().clone(), constitution(home).digest());
-    home.write("calibration.toml", &calibration(card.digest, constitution, card.prompt_layout));
+    home.write("calibration.toml", &calibration_text(card.digest, constitution, card.prompt_layout, [100.0, 1.0, 1.0]));
 }
 
 fn constitution(home: &Home) -> Constitution {
     Constitution::parse(&home.read("constitution.toml")).expect("a constitution")
-}
-
-fn calibration(proxy: Digest, constitution: Digest, layout: Digest) -> String {
-    format!(
-        r#"format = 1
-[bound]
-proxy = "{proxy}"
-constitution = "{constitution}"
-prompt_layout = "{layout}"
-[margin]
-scale = 1.5
-bias = 0.0
-[limits]
-refuse_log_odds_max = 100.0
-malleability_max = 1.0
-flip_share_max = 1.0
-[composite]
-target = "wrong-verdict"
-features = ["perturbation-spread", "constitution-reliance"]
-mean = [0.5, 1.0]
-scale = [0.25, 2.0]
-weights = [0.1, -0.1]
-bias = -1.0
-[fit]
-miss_rate_max = 0.05
-false_veto_rate_asked = 0.1
-data = "4444444444444444444444444444444444444444444444444444444444444444"
-miss = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
-false_veto = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
-"#
-    )
 }
 
 fn check(home: &Home, more: &[&str]) -> Output {

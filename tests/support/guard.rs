@@ -89,34 +89,7 @@ impl Home {
         let recording = Digest::of(self.read("models/recording.json").as_bytes());
         let constitution = Constitution::parse(&self.read("constitution.toml")).expect("a constitution").digest();
         let layout = Digest::of(b"steadfast/recorded/1");
-        format!(
-            r#"format = 1
-[bound]
-proxy = "{recording}"
-constitution = "{constitution}"
-prompt_layout = "{layout}"
-[margin]
-scale = 1.5
-bias = 0.0
-[limits]
-refuse_log_odds_max = 0.5
-malleability_max = 0.75
-flip_share_max = 0.3
-[composite]
-target = "wrong-verdict"
-features = ["perturbation-spread", "constitution-reliance"]
-mean = [0.5, 1.0]
-scale = [0.25, 2.0]
-weights = [0.1, -0.1]
-bias = -1.0
-[fit]
-miss_rate_max = 0.05
-false_veto_rate_asked = 0.1
-data = "4444444444444444444444444444444444444444444444444444444444444444"
-miss = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
-false_veto = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
-"#
-        )
+        calibration_text(recording, constitution, layout, [0.5, 0.75, 0.3])
     }
 
     /// Starts the daemon, and does not wait for it.
@@ -313,4 +286,37 @@ pub fn mount_namespaces() -> bool {
 pub fn brought(variable: &str, default: &str) -> Option<PathBuf> {
     let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);
     Path::new(&path).exists().then_some(path)
+}
+
+/// A calibration bound to these, with limits on the log-odds of refusing, the malleability and the flip share.
+pub fn calibration_text(proxy: Digest, constitution: Digest, layout: Digest, limits: [f64; 3]) -> String {
+    let [refuse, malleable, flips] = limits;
+    format!(
+        r#"format = 1
+[bound]
+proxy = "{proxy}"
+constitution = "{constitution}"
+prompt_layout = "{layout}"
+[margin]
+scale = 1.5
+bias = 0.0
+[limits]
+refuse_log_odds_max = {refuse:?}
+malleability_max = {malleable:?}
+flip_share_max = {flips:?}
+[composite]
+target = "wrong-verdict"
+features = ["perturbation-spread", "constitution-reliance"]
+mean = [0.5, 1.0]
+scale = [0.25, 2.0]
+weights = [0.1, -0.1]
+bias = -1.0
+[fit]
+miss_rate_max = 0.05
+false_veto_rate_asked = 0.1
+data = "4444444444444444444444444444444444444444444444444444444444444444"
+miss = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
+false_veto = {{ events = 1, of = 20, low = 0.0, high = 0.3 }}
+"#
+    )
 }

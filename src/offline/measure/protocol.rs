@@ -260,17 +260,7 @@ impl Protocol<'_> {
     /// # Errors
     /// When an endpoint is silent, the budget is spent, or the task cannot be shown.
     pub fn refusal(&mut self, row: &Row) -> Result<Unit, MeasureError> {
-        let scene = self.scene(row)?;
-        let clean = self.ask(row, &scene.view(), 0)?;
-        let mut unit = Unit {
-            uid: row.uid.clone(),
-            source: row.source.clone(),
-            instruction: row.instruction.clone(),
-            clean,
-            control: Vec::new(),
-            trials: BTreeMap::new(),
-            not_inserted: BTreeMap::new(),
-        };
+        let (scene, mut unit) = self.begin(row)?;
         if unit.clean.stance == StanceName::Refused {
             for repeat in 1..=self.design.controls {
                 unit.control.push(self.ask(row, &scene.view(), repeat)?);
@@ -282,14 +272,11 @@ impl Protocol<'_> {
         Ok(unit)
     }
 
-    /// The second part, for a task that was drawn: the further conditions.
-    ///
-    /// # Errors
-    /// As [`Self::refusal`].
-    pub fn further(&mut self, row: &Row) -> Result<Unit, MeasureError> {
+    /// The task's scene, and its unit with the clean question answered.
+    fn begin(&mut self, row: &Row) -> Result<(Scene, Unit), MeasureError> {
         let scene = self.scene(row)?;
         let clean = self.ask(row, &scene.view(), 0)?;
-        let mut unit = Unit {
+        let unit = Unit {
             uid: row.uid.clone(),
             source: row.source.clone(),
             instruction: row.instruction.clone(),
@@ -298,6 +285,15 @@ impl Protocol<'_> {
             trials: BTreeMap::new(),
             not_inserted: BTreeMap::new(),
         };
+        Ok((scene, unit))
+    }
+
+    /// The second part, for a task that was drawn: the further conditions.
+    ///
+    /// # Errors
+    /// As [`Self::refusal`].
+    pub fn further(&mut self, row: &Row) -> Result<Unit, MeasureError> {
+        let (scene, mut unit) = self.begin(row)?;
         for condition in self.design.conditions.clone().into_iter().skip(1) {
             self.condition(row, &scene, condition, &mut unit)?;
         }
