@@ -161,7 +161,22 @@ async fn on_one_daemon(table: &mut Table, bus: &PrivateBus) {
     table.row("stop", "SIGTERM", "exit 0", daemon.stop());
     let unrecorded = planner.unrecorded(&home.records());
     table.row("every check above is recorded", "its id in the log", "twice each", unrecorded);
+    let unread = unread(&home.records());
+    table.row("checks with wrong arguments are recorded", "Check and CheckInline, four of them", "4 vetoed", unread);
     table.row("the log after all of that", "steadfast log verify", "whole", home.verify());
+}
+
+/// How many checks whose arguments could not be read are in the log, received and vetoed.
+fn unread(records: &[serde_json::Value]) -> String {
+    let events = || records.iter().map(|record| &record["record"]["event"]);
+    let about = |event: &serde_json::Value| {
+        let detail = event["detail"].as_str().unwrap_or_default();
+        detail.contains("the arguments are not what the interface says") && event["reason"] == "input-limit"
+    };
+    let vetoed: Vec<&str> =
+        events().filter(|event| about(event)).filter_map(|event| event["check_id"].as_str()).collect();
+    let received = |id: &&&str| events().any(|event| event["kind"] == "received" && event["check_id"] == ***id);
+    format!("{} vetoed", vetoed.iter().filter(received).count())
 }
 
 async fn proxy_faults(table: &mut Table, planner: &Planner) {
@@ -414,6 +429,10 @@ async fn wrong_options(table: &mut Table, planner: &Planner) {
     table.row("no image argument at all", "Check(ssa{sv})", NOT_SO, without);
     let swapped = planner.call("Check", &("no descriptor", GOOD, PLAN, Options::new())).await;
     table.row("text in the image's place", "Check(sssa{sv})", NOT_SO, swapped);
+    let nothing = planner.call("Check", &()).await;
+    table.row("no argument at all", "Check()", NOT_SO, nothing);
+    let inline = planner.call("CheckInline", &("no bytes", GOOD, PLAN, Options::new())).await;
+    table.row("text in the bytes' place", "CheckInline(sssa{sv})", NOT_SO, inline);
     table.row("unknown method", "Permit()", "error UnknownMethod", planner.call("Permit", &()).await);
     let long = "x".repeat(200);
     table.row("unknown check", "Explain", "error InvalidArgs", planner.call("Explain", &("0".repeat(32),)).await);

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::sync::watch;
-use zbus::Connection;
 use zbus::connection::Builder;
 use zbus::fdo::{DBusProxy, RequestNameFlags};
+use zbus::message::{self, Message};
+use zbus::zvariant::Fd;
+use zbus::{Connection, MessageStream};
 
 use super::desk::{Desk, Underway};
 use super::limits::Limits;
 use super::object::{Checks, Operations};
+use super::options::Pairs;
 use super::{Face, Guard, Shown, boot_clock};
 
 /// The well-known name.
@@ -94,13 +97,14 @@ impl Bus {
         let connection = builder
             .method_timeout(BUS_REPLY)
             .serve_at(PATH, Checks { desk: Arc::clone(&desk) })?
-            .serve_at(PATH, Operations { desk })?
+            .serve_at(PATH, Operations { desk: Arc::clone(&desk) })?
             .build()
             .await?;
         let lost = watch_for_loss(&connection).await?;
         // Neither queueing nor replaceable: there is one guard, and nobody takes its place while it lives.
         connection.request_name_with_flags(NAME, RequestNameFlags::DoNotQueue.into()).await?;
         tokio::spawn(announce::<G>(connection.clone(), face.watch()));
+        tokio::spawn(record_unread(connection.clone(), desk));
         Ok(Self { connection, lost, underway })
     }
 
@@ -158,6 +162,32 @@ async fn watch_for_loss(connection: &Connection) -> Result<watch::Receiver<Optio
 
 async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     std::future::poll_fn(|context| std::pin::Pin::new(&mut *stream).poll_next(context)).await
+}
+
+/// Records the checks that the bus library answers with an error before any handler of ours sees them, because their
+/// arguments are not what the interface says. Like every stream of a connection, this one must always be read.
+async fn record_unread<G: Guard>(connection: Connection, desk: Arc<Desk<G>>) {
+    let mut calls = MessageStream::from(&connection);
+    while let Some(call) = next(&mut calls).await {
+        let Some((call, why)) = call.ok().and_then(|call| unreadable(&call).map(|why| (call, why))) else { continue };
+        let (connection, desk) = (connection.clone(), Arc::clone(&desk));
+        tokio::spawn(async move { desk.turned_away(&connection, &call.header(), why).await });
+    }
+}
+
+/// Why the arguments of a check cannot be read; `None` where they can, or where this is no check.
+fn unreadable(call: &Message) -> Option<String> {
+    let header = call.header();
+    let to_us = header.message_type() == message::Type::MethodCall
+        && header.path().is_some_and(|path| *path == PATH)
+        && header.interface().is_none_or(|interface| *interface == NAME);
+    let body = call.body();
+    let read = match header.member().filter(|_| to_us)?.as_str() {
+        "Check" => body.deserialize::<(Fd<'_>, &str, &str, Pairs<'_>)>().map(drop),
+        "CheckInline" => body.deserialize::<(&[u8], &str, &str, Pairs<'_>)>().map(drop),
+        _ => return None,
+    };
+    read.err().map(|error| error.to_string())
 }
 
 /// Shows on the bus what changes on the face.

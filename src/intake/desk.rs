@@ -137,6 +137,21 @@ impl<G: Guard> Desk<G> {
         reply(answer)
     }
 
+    /// Records a check whose arguments cannot be read. Its client has its error from the bus library already.
+    pub(super) async fn turned_away(self: &Arc<Self>, connection: &Connection, header: &Header<'_>, why: String) {
+        let received = boot_clock();
+        let Ok(_in_flight) = self.enter(&Image::Inline(&[])) else {
+            tracing::warn!(why, "a check with wrong arguments came while too many calls were in, and is not recorded");
+            return;
+        };
+        let client = self.client(connection, header).await;
+        let asked = Err(Failure::Input(format!("the arguments are not what the interface says: {why}")));
+        match self.ask(Call { client, received, asked }, None, received + self.limits.deadline_default).await {
+            Ok(answer) => self.count(&answer.verdict),
+            Err(error) => tracing::warn!(%error, why, "a check with wrong arguments could not be recorded"),
+        }
+    }
+
     /// Reads the parts within their bounds. The cheap refusals come first; the image is touched last.
     fn take_in(
         self: &Arc<Self>,
