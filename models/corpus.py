@@ -7,17 +7,20 @@ that leak are never read: HomeSafe's editing plans describe the danger in a styl
 
 import csv
 import json
+import pathlib
 import random
 import re
 import tomllib
 
 import contrast
 import numpy as np
+import padding
 import perturb
 import reference
 import splits
 from PIL import Image
 
+HERE = pathlib.Path(__file__).parent
 NOTHING = "nothing recognised."
 
 
@@ -89,7 +92,8 @@ def sabench(data, scenes, rng):
 
 def safetext(data, scenes, rng):
     """Situation as the instruction, advice as the plan; one safe and one unsafe advice over one borrowed scene."""
-    pool = [v[0] for v in scenes.known.values()]
+    # Not every scene that is known: a warm cache knows more than a cold one, and the draw would depend on it.
+    pool = [sentences[0] for name, sentences in scenes.known.items() if name.startswith("sabench/")]
     for situation, advice in json.loads((data / "safetext" / "SafeText.json").read_text(encoding="utf-8")).items():
         scene = rng.choice([NOTHING, rng.choice(pool)])
         command = rng.random() < 0.3  # situation and advice in one sentence, no step apart from it
@@ -192,6 +196,31 @@ def authored(per_relation, seed):
             yield example("contrast", relation, f"{seed}-{number}", label, *side, kind=kind)
 
 
+def written():
+    """Our own pairs of models/written_pairs.jsonl; pairs of one relation stay together."""
+    for pair in lines(HERE / "written_pairs.jsonl"):
+        for label, name in ((1, "safe"), (0, "unsafe")):
+            side = pair[name]
+            yield example("written", pair["relation"], pair["id"], label, side["instruction"], "\n".join(side["plan"]), side["scene"], kind=pair["kind"])
+
+
+def padded(rows):
+    """A third of the pairs once more with bland steps put in on both sides, and a sixth with a claim in the plan or the request."""
+    for row in rows:
+        draw = random.Random(row["pair"]).random()
+        rng = random.Random(f"{row['pair']}/{row['label']}/{row.get('kind')}")
+        if draw < 0.33:
+            yield dict(row, plan=padding.pad(rng, row["plan"], padding.BLAND["train"], rng.randint(1, 3)), kind="padded")
+        elif draw < 0.5:
+            claim = rng.choice(padding.CLAIMS["train"])
+            instruction, plan = row["instruction"], row["plan"]
+            if rng.random() < 0.5:
+                plan = padding.pad(rng, plan, (claim,), 1)
+            else:
+                instruction = rng.choice((f"{instruction} {claim}", f"{claim} {instruction}"))
+            yield dict(row, instruction=instruction, plan=plan, kind="claimed")
+
+
 def read(data, scenes, seed=0, ear=150, plans=40, per_relation=8):
     """The whole corpus, in a fixed order."""
     rng = random.Random(seed)
@@ -207,6 +236,9 @@ def read(data, scenes, seed=0, ear=150, plans=40, per_relation=8):
     rows += badrobot(data, rng)
     for draw in range(2):
         rows += authored(per_relation, draw)
+    rows += padded(list(rows))
+    ours = list(written())
+    rows += [*ours, *padded(ours)]
     scenes.save()
     return rows
 

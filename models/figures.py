@@ -4,7 +4,9 @@ import json
 import pathlib
 
 import corpus
+import features
 import numpy as np
+import padding
 import perturb
 import reference
 import splits
@@ -173,8 +175,11 @@ class CopyScenes:
 def copy_margins(study, head, rows, prefix, minutes):
     """Margins [rows, 1 + 20]; NaN rows where features are missing."""
     distinct = [(dict(row, scene=scene), prefix) for row in rows for scene in sorted({row["scene"], *row["copies"]})]
-    x = study.features.compute([study.job(*d) for d in distinct], minutes)
-    known = {(d["pair"], d["label"], d["scene"]): m for (d, _), m in zip(distinct, head.margin(x.astype(np.float64)))}
+    parts = study.features.compute([study.job(*d) for d in distinct], minutes)
+    read = np.array([part is not None for part in parts])
+    margins = np.full(len(parts), np.nan)
+    margins[read] = head.margin(features.Examples([part for part in parts if part is not None]))
+    known = {(d["pair"], d["label"], d["scene"]): m for (d, _), m in zip(distinct, margins)}
     return np.array([[known[r["pair"], r["label"], scene] for scene in (r["scene"], *r["copies"])] for r in rows])
 
 
@@ -287,6 +292,23 @@ def cross_validated(study, make, rows, x, row_weights, folds, minutes):
     return result
 
 
+def padded_figures(study, head, limits, minutes):
+    """Held-out rows under the full constitution with bland steps no training row has: may they hide the dangerous one?"""
+    rows = [r for r in study.rows if r["split"] != "train" and r.get("kind") in ("clean", "asked", "seen") and r["source"] in ("sabench", "written")]
+    three, result = "\n".join(padding.BLAND["held-out"][:3]), {}
+    for name, change in (
+        ("as written", lambda plan: plan), ("three bland steps after", lambda plan: f"{plan}\n{three}"),
+        ("three bland steps before", lambda plan: f"{three}\n{plan}"),
+        ("eight bland steps after", lambda plan: "\n".join((plan, *padding.BLAND["held-out"]))),
+    ):
+        some, x = study.load([(dict(r, plan=change(r["plan"])), "full") for r in rows], minutes)
+        for source in ("sabench", "written"):
+            chosen = np.array([r["source"] == source for r in some])
+            if chosen.any():
+                result[f"{source} / {name}"] = verdict_figures([r for r in some if r["source"] == source], head.margin(x)[chosen], limits["limit"])
+    return result
+
+
 def nearest_rules(study, head, limits, minutes, count=5):
     """sabench held out (calibration and test), only the rules nearest by words in the prefix."""
     rows = [row for row, prefix in study.held_out if prefix == "full" and row["source"] == "sabench"]
@@ -364,6 +386,7 @@ def write(path, study, head, chosen, table, rows, x, minutes):
         "leave_source_out": leave_source_out(train_rows, x[learn], make, training.row_weights),
         "held_out": held_out_figures(study, head, baseline, limits, minutes),
         "cross_validated": cross_validated(study, make, rows, x, training.row_weights, training.FOLDS, minutes),
+        "padded": padded_figures(study, head, limits, minutes),
         "nearest_rules": nearest_rules(study, head, limits, minutes),
         "embedding": embedding_figures(study, [float(v) for v in study.centre]),
         "photo_pairs": photo_figures(study, head, baseline, limits, minutes),

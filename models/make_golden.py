@@ -57,15 +57,15 @@ def observe(proxy, name):
 def judge(proxy, case, sentence):
     """Token numbers, feature and margin of one case."""
     prompt = proxy.prompt
-    feature = proxy.feature(case["instruction"], case["plan"], sentence, case["constitution"])
+    rows, suffix = proxy.features(case["instruction"], case["plan"], sentence, case["constitution"])
+    task = prompt.task(case["instruction"], case["plan"])
     return {
         "sentence": sentence,
         "prefix_ids": prompt.prefix(case["constitution"]),
-        "task_ids": prompt.task(case["instruction"], case["plan"]),
+        "task_ids": task.tokens,
+        "steps": [[step.start, step.stop] for step in task.steps],
         "suffix_ids": prompt.suffix(sentence),
-        "feature_norm": round(float(np.linalg.norm(feature)), 3),
-        "feature_first_of_block": [rounded(block[:8]) for block in feature.reshape(4, -1)],
-        "margin": round(proxy.margin(feature), 4) if proxy.head else None,
+        "margin": round(proxy.margin(rows, suffix), 4) if proxy.head else None,
     }
 
 

@@ -29,14 +29,20 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
        scene   ⟨s⟩ "user\\nScene: " sentence "\\nMay the robot run this plan? Say what could go wrong." ⟨e⟩ "\\n"
        answer  ⟨s⟩ "assistant\\n"
    Role tokens are inserted by number. Each run is encoded on its own with special-token parsing switched off, so data can
-   never become a role token, and the parts' tokens joined are the tokens of the whole: every part begins with ⟨s⟩. The part
+   never become a role token, and the parts' tokens joined are the tokens of the whole: every part begins with ⟨s⟩. The plan's
+   lines and the "\\n" between them are runs of their own, so that each line is a range of tokens: a *step*. The part
    "scene + answer" is called the suffix. Without a constitution the prefix stays, only shorter: the first tokens of a sequence
    carry outsized activations and must never fall into the pooled mean.
 8. Trunk. Positions count from the first prefix token. hidden is the state after layer K.
-9. Feature, f32 [4·576]: mean over the task's tokens; the task's last content token (third from the task's end: ⟨e⟩ and "\n"
-   follow it); mean over the suffix's tokens; the suffix's last token. The first half depends on no image and is computed once a
-   triple. (One mean over task and suffix together loses much: held-out AUC on SafeAgentBench .964 against .991.)
-10. Margin. bias + weights · feature, from verdict_head.json. Positive leans to comply, negative to refuse.
+9. Features, f32. Of the suffix, [2·576]: the mean over its tokens; its last token. Of the task, one row [2·576] a *unit*: the
+   whole plan, and where there are two steps or more each step. A unit's row is the mean over its tokens, then its last
+   content token. The whole plan's tokens are the task's, its last content token the third from the end (⟨e⟩ and "\n" follow it);
+   a step's tokens are the opening (all before the first step), the step and the task's last two, its last content token the
+   step's last. The task's rows depend on no image and are computed once a triple. (One mean over task and suffix together
+   loses much: held-out AUC on SafeAgentBench .964 against .991.)
+10. Margin. bias + the least over units of (task weights · row) + suffix weights · suffix row, from verdict_head.json. Positive
+   leans to comply, negative to refuse. The least, because a plan is as dangerous as its worst step: under the mean over the
+   whole plan three bland steps at the end hid the dangerous one before them.
     After a forced trace the suffix is longer: scene, answer, trace tokens, ⟨e⟩ "\\n", then ⟨s⟩ "user\\nSo, may the robot run this
     plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The suffix mean still covers scene + answer only; the last token is the new last one.
 11. Embedding of a text (rule proximity): bare prefix, then ⟨s⟩ "user\\n" text (cleaned like an instruction) ⟨e⟩; mean of hidden over
@@ -48,6 +54,7 @@ import hashlib
 import json
 import pathlib
 import re
+import typing
 
 import numpy as np
 import onnxruntime
@@ -155,14 +162,23 @@ def clean(text):
 
 
 def clean_plan(plan):
+    """The numbered lines."""
     lines = [LIST_MARK.sub("", clean(line), count=1) if LIST_MARK.match(clean(line)) else clean(line)
              for line in re.split("\r\n|\n|\r", plan)]
-    return "\n".join(f"{n}. {line}" for n, line in enumerate(filter(None, lines), 1))
+    return [f"{n}. {line}" for n, line in enumerate(filter(None, lines), 1)]
 
 
 def layout_digest():
     """SHA-256 a verdict head is bound to; src/proxy/compact/prompt.rs computes the same."""
-    return hashlib.sha256(f"steadfast/compact/2\n{SYSTEM_LINE}\n{QUESTION}\n".encode()).hexdigest()
+    return hashlib.sha256(f"steadfast/compact/3\n{SYSTEM_LINE}\n{QUESTION}\n".encode()).hexdigest()
+
+
+class Task(typing.NamedTuple):
+    """The task's turn: its tokens, how many come before the first step, and where each step stands."""
+
+    tokens: list
+    opening: int
+    steps: list
 
 
 class Prompt:
@@ -185,7 +201,14 @@ class Prompt:
         return self.turn(f"system\n{SYSTEM_LINE}{rules}")
 
     def task(self, instruction, plan):
-        return self.turn(f"user\nInstruction: {clean(instruction)}\nPlan:\n{clean_plan(plan)}")
+        tokens = [self.start, *self.run(f"user\nInstruction: {clean(instruction)}\nPlan:\n")]
+        opening, steps, newline = len(tokens), [], self.run("\n")
+        for line in clean_plan(plan):
+            if steps:
+                tokens += newline
+            steps.append(range(len(tokens), len(tokens) + len(run := self.run(line))))
+            tokens += run
+        return Task(tokens + [self.end, *newline], opening, steps)
 
     def answer(self):
         return [self.start, *self.run("assistant\n")]
@@ -200,10 +223,19 @@ class Prompt:
 # ---- judge ------------------------------------------------------------------------------------------------------------------
 
 
-def feature_of(state, task_tokens):
-    """Step 9 over the hidden states of task and suffix."""
-    task, suffix = state[:task_tokens], state[task_tokens:]
-    return np.concatenate([task.mean(axis=0), task[-3], suffix.mean(axis=0), suffix[-1]])
+def task_rows(state, task):
+    """Step 9: f32 [units, 2·576] over the hidden states of the task's tokens, the whole plan first."""
+    opening, end = state[: task.opening], state[-2:]
+    rows = [np.concatenate([state.mean(axis=0), state[-3]])]
+    for step in task.steps if len(task.steps) > 1 else []:
+        part = np.concatenate([opening, state[step.start : step.stop], end])
+        rows.append(np.concatenate([part.mean(axis=0), state[step.stop - 1]]))
+    return np.array(rows)
+
+
+def suffix_row(state):
+    """Step 9: f32 [2·576] over the hidden states of the suffix."""
+    return np.concatenate([state.mean(axis=0), state[-1]])
 
 
 class CompactProxy:
@@ -241,14 +273,16 @@ class CompactProxy:
         feed |= {name: np.zeros((1, 3, 0, 64), np.float32) for name in past}
         return self.trunk.run(["hidden"], feed)[0][0]
 
-    def feature(self, instruction, plan, sentence, constitution=None):
-        prefix = self.prompt.prefix(constitution)
-        ids = prefix + self.prompt.task(instruction, plan) + self.prompt.suffix(sentence)
-        return feature_of(self.hidden(ids)[len(prefix) :], len(self.prompt.task(instruction, plan)))
+    def features(self, instruction, plan, sentence, constitution=None):
+        """Task rows and suffix row of a whole prompt."""
+        prefix, task = self.prompt.prefix(constitution), self.prompt.task(instruction, plan)
+        state = self.hidden(prefix + task.tokens + self.prompt.suffix(sentence))[len(prefix) :]
+        return task_rows(state[: len(task.tokens)], task), suffix_row(state[len(task.tokens) :])
 
-    def margin(self, feature):
-        weights = np.array(self.head["weights"], np.float64)
-        return float(feature.astype(np.float64) @ weights + self.head["bias"])
+    def margin(self, rows, suffix):
+        """Step 10."""
+        task, scene = np.split(np.array(self.head["weights"], np.float64), 2)
+        return float((rows.astype(np.float64) @ task).min() + suffix.astype(np.float64) @ scene + self.head["bias"])
 
     def text_state(self, text):
         """Mean hidden state over a text's run, f32 [576]."""

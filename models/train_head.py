@@ -28,10 +28,11 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent
 LAYER = 20  # where the trunk ends
 FOLDS = 4
-PENALTIES = (60.0, 100.0, 150.0)
+TEMPERATURES = (2.0, 0.5, 0.1)  # nats; margins are a few nats
+PENALTIES = (100.0, 200.0, 400.0)
 SCENE_SCALES = (1.0, 1.5)
 SOURCE_WEIGHT = {"sabench": 5.0, "mssbench": 6.0}  # the set with real scenes, and the one whose scene decides
-SEEN_WEIGHT = 3.0  # authored pairs whose text is the same and only the scene differs
+SEEN_WEIGHT = 3.0  # pairs of contrast.py whose text is the same and only the scene differs
 
 
 def sigmoid(x):
@@ -39,33 +40,47 @@ def sigmoid(x):
 
 
 class Head:
-    """A linear head over standardised blocks; `scene_scale` shrinks what the suffix may say, so that scene noise cannot rule."""
+    """A linear head whose task part is the least over an example's units: a plan is as dangerous as its worst step.
+
+    `scene_scale` shrinks what the suffix may say, so that scene noise cannot rule. Which step is the worst is learnt with the
+    weights: the least is smoothed (−t·log of the mean of exp(−share/t)) and t falls in stages to where only the least counts.
+    """
 
     def __init__(self, penalty, scene_scale=0.6, safe=1.0, unsafe=1.0):
         self.penalty, self.scene_scale, self.side = penalty, scene_scale, (unsafe, safe)
 
     def fit(self, x, label, weight):
-        self.mean, self.deviation = x.mean(axis=0), x.std(axis=0) + 1e-3
-        self.scale = np.ones(x.shape[1])
-        self.scale[x.shape[1] // 2 :] = self.scene_scale
-        z = (x - self.mean) / self.deviation * self.scale
+        standard = lambda part: (part.mean(axis=0), part.std(axis=0) + 1e-3)
+        (task_mean, task_deviation), (suffix_mean, suffix_deviation) = standard(x.task), standard(x.suffix)
+        task = (x.task - task_mean) / task_deviation
+        suffix = (x.suffix - suffix_mean) / suffix_deviation * self.scene_scale
         weight = weight * np.where(label > 0, self.side[1], self.side[0])
         weight = weight / weight.sum() * len(label)
         sign = np.where(label > 0, 1.0, -1.0)
+        width, units = task.shape[1], np.bincount(x.owner)
 
-        def loss(parameters):
-            margin = z @ parameters[:-1] + parameters[-1]
+        def loss(parameters, temperature):
+            share = task @ parameters[:width].astype(np.float32)
+            least = np.minimum.reduceat(share, x.start)
+            near = np.exp(-(share - least[x.owner]) / temperature)
+            total = np.add.reduceat(near, x.start)
+            margin = least - temperature * np.log(total / units) + suffix @ parameters[width:-1].astype(np.float32) + parameters[-1]
             slope = -sign * sigmoid(-sign * margin) * weight
+            at = near / total[x.owner] * slope[x.owner]
             value = (np.logaddexp(0, -sign * margin) * weight).sum() + self.penalty * (parameters[:-1] ** 2).sum() / 2
-            return value, np.append(z.T @ slope + self.penalty * parameters[:-1], slope.sum() + 1e-3 * parameters[-1])
+            gradient = np.concatenate([at.astype(np.float32) @ task, slope.astype(np.float32) @ suffix]).astype(np.float64)
+            return value, np.append(gradient + self.penalty * parameters[:-1], slope.sum() + 1e-3 * parameters[-1])
 
-        best = minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 80})
-        standard = best.x[:-1] * self.scale / self.deviation
-        self.weights, self.bias = standard, float(best.x[-1] - standard @ self.mean)
+        best = np.zeros(2 * width + 1)
+        for temperature in TEMPERATURES:
+            best = minimize(loss, best, args=(temperature,), jac=True, method="L-BFGS-B", options={"maxiter": 60}).x
+        self.task = best[:width] / task_deviation
+        self.suffix = best[width:-1] * self.scene_scale / suffix_deviation
+        self.bias = float(best[-1] - self.task @ task_mean - self.suffix @ suffix_mean)
         return self
 
     def margin(self, x):
-        return x @ self.weights + self.bias
+        return np.minimum.reduceat(x.task @ self.task, x.start) + x.suffix @ self.suffix + self.bias
 
 
 def row_weights(rows):
@@ -73,7 +88,7 @@ def row_weights(rows):
     size = collections.Counter((r["source"], r["label"]) for r in rows)
     source = collections.Counter(r["source"] for r in rows)
     base = [np.sqrt(source[r["source"]]) / size[r["source"], r["label"]] for r in rows]
-    return np.array(base) * [SOURCE_WEIGHT.get(r["source"], 1.0) * (SEEN_WEIGHT if r.get("kind") == "seen" else 1.0) for r in rows]
+    return np.array(base) * [SOURCE_WEIGHT.get(r["source"], 1.0) * (SEEN_WEIGHT if (r["source"], r.get("kind")) == ("contrast", "seen") else 1.0) for r in rows]
 
 
 def cross_validate(rows, x, make):
@@ -130,10 +145,9 @@ class Study:
 
     def load(self, pairs, minutes):
         """Rows and features that exist or can be computed in time."""
-        x = self.features.compute([self.job(*pair) for pair in pairs], minutes)
-        have = ~np.isnan(x[:, 0])
-        rows = [dict(row, prefix=name) for (row, name), ok in zip(pairs, have) if ok]
-        return rows, x[have].astype(np.float64)
+        parts = self.features.compute([self.job(*pair) for pair in pairs], minutes)
+        rows = [dict(row, prefix=name) for (row, name), part in zip(pairs, parts) if part is not None]
+        return rows, features.Examples([part for part in parts if part is not None])
 
 
 def embedding_centre(study, training, count=80):
@@ -153,9 +167,9 @@ def write_head(path, head, study, rows, chosen):
     training = hashlib.sha256("\n".join(sorted(json.dumps(r, sort_keys=True) for r in rows)).encode()).hexdigest()
     centre = study.centre
     record = {
-        "version": 2,
+        "version": 3,
         "layer": LAYER,
-        "layout": ["task mean", "task end", "suffix mean", "suffix last"],
+        "layout": ["unit mean", "unit end", "suffix mean", "suffix last"],
         "width": width,
         "prompt_layout": reference.layout_digest(),
         "trunk_sha256": hashlib.sha256((study.models / "judge_trunk.onnx").read_bytes()).hexdigest(),
@@ -163,7 +177,7 @@ def write_head(path, head, study, rows, chosen):
         "penalty": chosen["penalty"],
         "scene_scale": chosen["scene_scale"],
         "bias": round(head.bias, 6),
-        "weights": [float(f"{v:.6g}") for v in head.weights],
+        "weights": [float(f"{v:.6g}") for v in (*head.task, *head.suffix)],
         "embedding_centre": [float(f"{v:.5g}") for v in centre],
     }
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")

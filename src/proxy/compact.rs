@@ -11,6 +11,7 @@ mod tail;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::triple::Digest;
 
 use eyes::SIDE;
 pub use eyes::Sighting;
-use prompt::{Prompt, Speech};
+use prompt::{Prompt, Speech, Task};
 use tail::{States, Tail};
 
 /// Longest prompt the judge accepts, in tokens; its rotary table ends here.
@@ -69,8 +70,8 @@ pub enum LoadError {
     Warm(#[from] Fault),
 }
 
-/// The trained verdict head: `margin = bias + weights · feature`, where the feature is four blocks of [`WIDTH`]: mean over
-/// the task's tokens, the task's last content token, mean over the suffix's tokens, the suffix's last token.
+/// The trained verdict head: `margin = bias + least share of the task's units + share of the suffix`. A share is weights times
+/// two blocks of [`WIDTH`], the mean over the tokens and the last content token; the units are the whole plan and each step.
 #[derive(Debug, Deserialize)]
 struct Head {
     layer: usize,
@@ -124,7 +125,7 @@ pub struct Prefix(Rc<Part>);
 #[derive(Debug)]
 pub struct Posed {
     part: Part,
-    /// What the text alone adds to the margin: the same for every image.
+    /// What the text alone adds to the margin, by its worst step: the same for every image.
     task_share: f64,
     /// Perturbed copies often say the same sentence; the same sentence has the same margin.
     margins: RefCell<HashMap<String, Margin>>,
@@ -294,7 +295,7 @@ impl Compact {
         let (_, hidden) = self.read(Some(&posed.part.reading), &suffix)?;
         let last = hidden.chunks_exact(WIDTH).next_back().unwrap_or_default();
         let [_, _, mean_weights, last_weights] = self.head.blocks();
-        let suffix_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
+        let suffix_share = dot(mean_weights, &mean_of_rows(hidden.chunks_exact(WIDTH))) + dot(last_weights, last);
         let margin = Margin::new(self.head.bias + posed.task_share + suffix_share)?;
         posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
         Ok(margin)
@@ -371,6 +372,26 @@ impl Head {
         Ok((head, Digest::of(&text)))
     }
 
+    /// The least share of the task's units, given its hidden states: a plan is as dangerous as its worst step, and bland
+    /// steps around that one must not hide it.
+    fn task_share(&self, hidden: &[f32], task: &Task) -> f64 {
+        let [mean_weights, last_weights, _, _] = self.blocks();
+        let row = |token: usize| hidden.get(token * WIDTH..(token + 1) * WIDTH).unwrap_or_default();
+        let tokens = task.tokens.len();
+        let content = tokens - TURN_END_TOKENS;
+        // The head is linear, so a mean's share is the mean of shares: one product a token, however many steps.
+        let shares: Vec<f64> = (0..tokens).map(|token| dot(mean_weights, row(token))).collect();
+        let share = |ranges: &[Range<usize>]| {
+            let parts = || ranges.iter().filter_map(|range| shares.get(range.clone()));
+            let (sum, count) = (parts().flatten().sum::<f64>(), parts().map(<[f64]>::len).sum::<usize>());
+            let last = ranges.iter().rev().nth(1).map_or(content, |range| range.end).saturating_sub(1);
+            sum / f64::from(u32::try_from(count).unwrap_or(u32::MAX).max(1)) + dot(last_weights, row(last))
+        };
+        let whole = share(&[0..content, content..tokens]);
+        let steps = task.steps.iter().filter(|_| task.steps.len() > 1);
+        steps.map(|step| share(&[0..task.opening, step.clone(), content..tokens])).fold(whole, f64::min)
+    }
+
     /// The weights of each block of the feature.
     fn blocks(&self) -> [&[f32]; BLOCKS] {
         let (task, suffix) = self.weights.split_at(2 * WIDTH);
@@ -399,11 +420,9 @@ impl Proxy for Compact {
             Some(Prefix(part)) => Rc::clone(part),
             None => self.bare()?,
         };
-        let tokens = self.prompt.task(question.instruction, question.plan)?;
-        let (reading, hidden) = self.read(Some(&prefix.reading), &tokens)?;
-        let last = hidden.chunks_exact(WIDTH).rev().nth(TURN_END_TOKENS).unwrap_or_default();
-        let [mean_weights, last_weights, _, _] = self.head.blocks();
-        let task_share = dot(mean_weights, &mean_of_rows(&hidden)) + dot(last_weights, last);
+        let task = self.prompt.task(question.instruction, question.plan)?;
+        let (reading, hidden) = self.read(Some(&prefix.reading), &task.tokens)?;
+        let task_share = self.head.task_share(&hidden, &task);
         let part = self.part(Some(&prefix), reading, hidden);
         let (margins, traces, verdicts) = (RefCell::default(), RefCell::default(), RefCell::default());
         Ok(Posed { part, task_share, margins, traces, verdicts })
@@ -480,7 +499,7 @@ impl Proxy for Compact {
         let (tokens, run) = self.prompt.bare_text(text)?;
         let bare = self.bare()?;
         let (_, hidden) = self.read(Some(&bare.reading), &tokens)?;
-        let mut mean = mean_of_rows(hidden.get(run.start * WIDTH..run.end * WIDTH).unwrap_or_default());
+        let mut mean = mean_of_rows(hidden.chunks_exact(WIDTH).take(run.end).skip(run.start));
         for (value, centre) in mean.iter_mut().zip(&self.head.embedding_centre) {
             *value -= centre;
         }
@@ -500,17 +519,16 @@ fn working(image: &RgbImage) -> Result<Tensor, Fault> {
     Tensor::u8(&[1, side, side, 3], image.as_raw().clone())
 }
 
-/// The mean of the rows of `[rows, WIDTH]`; zeros where there is none.
-fn mean_of_rows(rows: &[f32]) -> Vec<f32> {
-    let mut sum = vec![0.0_f32; WIDTH];
-    for row in rows.chunks_exact(WIDTH) {
+/// The mean of rows of [`WIDTH`]; zeros where there is none.
+fn mean_of_rows<'a>(rows: impl Iterator<Item = &'a [f32]>) -> Vec<f32> {
+    let (mut sum, mut count) = (vec![0.0_f32; WIDTH], 0.0_f32);
+    for row in rows {
         for (total, value) in sum.iter_mut().zip(row) {
             *total += value;
         }
+        count += 1.0;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a prompt has at most CONTEXT_TOKENS tokens")]
-    let count = (rows.len() / WIDTH).max(1) as f32;
-    sum.into_iter().map(|total| total / count).collect()
+    sum.into_iter().map(|total| total / count.max(1.0)).collect()
 }
 
 fn dot(weights: &[f32], values: &[f32]) -> f64 {
@@ -522,10 +540,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_plan_weighs_what_its_worst_step_weighs() {
+        // The mean counts a token's first value, the end its second.
+        let mut weights = vec![0.0; BLOCKS * WIDTH];
+        (weights[0], weights[WIDTH + 1]) = (1.0, 1.0);
+        let head =
+            Head { layer: 0, prompt_layout: prompt::layout(), weights, bias: 0.0, embedding_centre: vec![0.0; WIDTH] };
+        // Opening of two tokens; steps of two, one and two with a newline between; the turn's end.
+        let task = Task { tokens: vec![0; 11], opening: 2, steps: vec![2..4, 5..6, 7..9] };
+        let firsts = [1.0, 1.0, 4.0, 4.0, 9.0, -5.0, 9.0, 6.0, 6.0, 1.0, 1.0];
+        let seconds = [0.0, 0.0, 0.0, 0.5, 9.0, -2.0, 9.0, 0.0, 0.25, 9.0, 9.0];
+        let hidden: Vec<f32> = firsts
+            .iter()
+            .zip(seconds)
+            .flat_map(|(&first, second)| [first, second].into_iter().chain(vec![0.0; WIDTH - 2]))
+            .collect();
+        let share = |task: &Task| head.task_share(&hidden, task);
+        // The second step: mean of 1, 1, −5, 1, 1 and −2 at its end.
+        assert!((share(&task) - (-0.2 - 2.0)).abs() < 1e-6, "{}", share(&task));
+        // One step, or none, is the whole: mean of all, and the last content token's end.
+        for steps in [vec![2..9], Vec::new()] {
+            let whole = Task { steps, tokens: vec![0; 11], opening: 2 };
+            assert!((share(&whole) - (37.0 / 11.0 + 0.25)).abs() < 1e-6, "{}", share(&whole));
+        }
+    }
+
+    #[test]
     fn means_are_over_rows() {
         let mut rows = vec![1.0; 2 * WIDTH];
         rows[WIDTH..].fill(3.0);
-        assert!(mean_of_rows(&rows).iter().all(|value| (value - 2.0).abs() < f32::EPSILON));
-        assert_eq!(mean_of_rows(&[]).len(), WIDTH);
+        assert!(mean_of_rows(rows.chunks_exact(WIDTH)).iter().all(|value| (value - 2.0).abs() < f32::EPSILON));
+        assert_eq!(mean_of_rows(std::iter::empty()).len(), WIDTH);
     }
 }

@@ -19,7 +19,7 @@ const QUESTION: &str = "May the robot run this plan? Say what could go wrong.";
 /// SHA-256 of what the prompt looks like; a verdict head and a calibration are bound to it. The text is this file's
 /// contract with `models/reference.py`, which computes the same digest.
 pub fn layout() -> Digest {
-    Digest::of(format!("steadfast/compact/2\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
+    Digest::of(format!("steadfast/compact/3\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
 }
 
 /// How the judge is asked for a verdict after a trace, and how its two answers are spelt; the first of a pair complies.
@@ -44,6 +44,17 @@ pub struct Speech {
     pub comply: Vec<u32>,
     /// Numbers of *no*: refuse.
     pub refuse: Vec<u32>,
+}
+
+/// The turn with instruction and plan.
+#[derive(Debug)]
+pub struct Task {
+    /// All its tokens; two close it after its content.
+    pub tokens: Vec<i64>,
+    /// Tokens before the first step.
+    pub opening: usize,
+    /// Where each step stands.
+    pub steps: Vec<Range<usize>>,
 }
 
 /// Encodes the prompt's parts.
@@ -113,9 +124,22 @@ impl Prompt {
         }
     }
 
-    /// The turn with instruction and plan.
-    pub fn task(&self, instruction: &str, plan: &str) -> Result<Vec<i64>, Fault> {
-        self.turn(&format!("user\nInstruction: {}\nPlan:\n{}", clean(instruction), clean_plan(plan)))
+    /// The turn with instruction and plan. Every line of the plan is a run of its own, so that it is a range of tokens.
+    pub fn task(&self, instruction: &str, plan: &str) -> Result<Task, Fault> {
+        let mut tokens = vec![self.start];
+        tokens.extend(self.run(&format!("user\nInstruction: {}\nPlan:\n", clean(instruction)))?);
+        let (opening, newline, mut steps) = (tokens.len(), self.run("\n")?, Vec::new());
+        for line in clean_plan(plan) {
+            if !steps.is_empty() {
+                tokens.extend(&newline);
+            }
+            let start = tokens.len();
+            tokens.extend(self.run(&line)?);
+            steps.push(start..tokens.len());
+        }
+        tokens.push(self.end);
+        tokens.extend(newline);
+        Ok(Task { tokens, opening, steps })
     }
 
     /// The turn with the scene and the question, and the head of the answer.
@@ -142,15 +166,14 @@ pub fn clean(text: &str) -> String {
 }
 
 /// The plan's lines, cleaned, their list marks replaced by numbers.
-fn clean_plan(plan: &str) -> String {
+fn clean_plan(plan: &str) -> Vec<String> {
     plan.replace("\r\n", "\n")
         .split(['\n', '\r'])
         .map(|line| strip_list_mark(&clean(line)).to_owned())
         .filter(|line| !line.is_empty())
         .enumerate()
         .map(|(index, line)| format!("{}. {line}", index + 1))
-        .collect::<Vec<_>>()
-        .join("\n")
+        .collect()
 }
 
 /// Removes one leading list mark: `-`, `*`, `•`; up to three digits followed by `.`, `)` or `:`; or "step" with such
@@ -242,8 +265,8 @@ mod tests {
             let parsed = naive.encode_fast(text, false).expect("tokens");
             assert!(parsed.get_ids().iter().any(|token| *token < 2), "where special tokens are read, these are");
             for (tokens, starts) in [
-                (prompt.task(text, "1. go").expect("tokens"), 1),
-                (prompt.task("go", &format!("1. go\n{text}")).expect("tokens"), 1),
+                (prompt.task(text, "1. go").expect("tokens").tokens, 1),
+                (prompt.task("go", &format!("1. go\n{text}")).expect("tokens").tokens, 1),
                 (prompt.prefix(Some(text)).expect("tokens"), 1),
                 (prompt.suffix(text).expect("tokens"), 2),
                 (prompt.bare_text(text).expect("tokens").0, 1),
@@ -255,6 +278,6 @@ mod tests {
 
     #[test]
     fn plans_are_numbered_afresh() {
-        assert_eq!(clean_plan("- pick\u{a0}up\r\n\r\n* pour\rStep 3: stop"), "1. pick up\n2. pour\n3. stop");
+        assert_eq!(clean_plan("- pick\u{a0}up\r\n\r\n* pour\rStep 3: stop"), ["1. pick up", "2. pour", "3. stop"]);
     }
 }
