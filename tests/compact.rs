@@ -19,8 +19,14 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use steadfast::proxy::compact::{Compact, LoadError, Observation};
 use steadfast::proxy::onnx::{Engine, EngineSettings};
-use steadfast::proxy::{Provider, Proxy as _, Question, Sampling, Unbounded};
+use steadfast::proxy::{Provider, Proxy as _, Question, Sampling, Trace, Unbounded};
 use steadfast::scene::{decode, resize};
+
+/// The lead over the next best token, in nats, from which no processor's rounding chooses another one: two kinds of
+/// processor wrote another fifth word where it was 0.18.
+const LEAD_SURE: f64 = 0.5;
+/// How far a margin after the same trace may lie from the reference: two kinds of processor were 0.09 apart.
+const FORCED_NATS_MAX: f64 = 0.3;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -143,11 +149,18 @@ fn traces_and_the_verdicts_after_them_are_the_references() {
         let prefix = constitution.map(|rules| proxy.warm(rules).expect("warmed"));
         let posed = proxy.pose(prefix.as_ref(), &question).expect("posed");
         let trace = proxy.trace(&posed, &seen, greedy, &Unbounded).expect("a trace");
-        let expected: Vec<u32> = serde_json::from_value(case["trace"].clone()).expect("tokens");
-        assert_eq!((&trace.tokens, trace.text.as_str()), (&expected, text("text")));
-        let forced = proxy.margin(&posed, &seen, Some(&trace)).expect("a margin").nats();
+        let tokens: Vec<u32> = serde_json::from_value(case["trace"].clone()).expect("tokens");
+        let leads: Vec<f64> = serde_json::from_value(case["leads"].clone()).expect("leads");
+        let sure = leads.iter().take_while(|lead| **lead > LEAD_SURE).count();
+        assert!(sure > 2, "{question:?}: nothing to compare");
+        assert_eq!(trace.tokens.get(..sure), tokens.get(..sure), "{question:?}");
+        if trace.tokens == tokens {
+            assert_eq!(trace.text, text("text"));
+        }
+        let reference = Trace { text: text("text").to_owned(), tokens, finished: true };
+        let forced = proxy.margin(&posed, &seen, Some(&reference)).expect("a margin").nats();
         let expected = case["margin"].as_f64().expect("a margin");
-        assert!((forced - expected).abs() < 0.05, "{question:?}: {forced} is not {expected}");
+        assert!((forced - expected).abs() < FORCED_NATS_MAX, "{question:?}: {forced} is not {expected}");
 
         let sampled = |seed| Sampling { temperature: 0.7, seed, ..greedy };
         let mut draw = |seed| proxy.trace(&posed, &seen, sampled(seed), &Unbounded).expect("a trace").tokens;

@@ -559,8 +559,8 @@ mod tests {
         // The second step: mean of 1, 1, −5, 1, 1 and −2 at its end.
         assert!((share(&task) - (-0.2 - 2.0)).abs() < 1e-6, "{}", share(&task));
         // One step, or none, is the whole: mean of all, and the last content token's end.
-        for steps in [vec![2..9], Vec::new()] {
-            let whole = Task { steps, tokens: vec![0; 11], opening: 2 };
+        for only in [Some(2..9), None] {
+            let whole = Task { steps: only.into_iter().collect(), tokens: vec![0; 11], opening: 2 };
             assert!((share(&whole) - (37.0 / 11.0 + 0.25)).abs() < 1e-6, "{}", share(&whole));
         }
     }

@@ -1,7 +1,7 @@
 """What the compact proxy's judge writes and how it then answers, computed without our code. Parts of a prompt are read as
 the proxy reads them and written tokens one by one: the judge rounds activations to 8 bits, and ONNX Runtime rounds a
-token that stands alone by another kernel than one among others, which moves logits by up to 0.7. Writes
-compact_trace.json.
+token that stands alone by another kernel than one among others, which moves logits by up to 0.7. Another processor rounds
+otherwise too, so how far each token leads the next best is written beside it. Writes compact_trace.json.
 
     build/venv/bin/python tests/reference/compact_trace.py build/models/compact
 """
@@ -68,19 +68,20 @@ def main():
     for constitution, instruction, plan, scene in CASES:
         system, user, asked = judge.parts(constitution, instruction, plan, scene)
         _, task = judge.read(user, judge.read(system)[1])
-        (row, states), trace = judge.read(asked, task), []
+        (row, states), trace, leads = judge.read(asked, task), [], []
         while len(trace) < TOKENS:
             token = int(row.argmax())
             if token in stops:
                 break
             trace.append(token)
+            leads.append(round(float(row[token] - np.partition(row, -2)[-2]), 3))
             row, states = judge.read([token], states)
         row, _ = judge.read(asked + trace + judge.ids(VERDICT), task)
         sides = [[judge.ids(pair[side])[0] for pair in PAIRS] for side in (0, 1)]
         comply, refuse = (math.log(sum(math.exp(row[i] - row.max()) for i in side)) for side in sides)
         cases.append({
             "constitution": constitution, "instruction": instruction, "plan": plan, "scene": scene, "tokens": TOKENS,
-            "trace": trace, "text": judge.tokenizer.decode(trace).strip(), "margin": comply - refuse,
+            "trace": trace, "leads": leads, "text": judge.tokenizer.decode(trace).strip(), "margin": comply - refuse,
         })
     out = Path(__file__).with_suffix(".json")
     out.write_text(json.dumps({"cases": cases}, indent=1) + "\n", encoding="utf-8")
