@@ -32,11 +32,12 @@ def need(met, why):
 
 
 def read_keys(path):
-    """The keys of a JWK set, with the key ids as the bytes they stand for, and when each was retired."""
+    """The keys of a JWK set, with the key ids as the bytes they stand for, and the two dates of those retired."""
     keys, retired = [], {}
     for jwk in json.loads(Path(path).read_text())["keys"]:
         kid = bytes.fromhex(jwk["kid"])
-        retired[kid] = jwk.pop("retired_unix_s", None)
+        dates = jwk.pop("retired_unix_s", None), jwk.pop("permits_until_unix_s", None)
+        retired[kid] = dates if None not in dates else None
         key = cwt.COSEKey.from_jwk({name: value for name, value in jwk.items() if name != "kid"})
         keys.append(cwt.COSEKey.new({**key.to_dict(), 2: kid}))
     return keys, retired
@@ -54,8 +55,10 @@ def verify(token, keys, retired, issuer, audience, parts, same_machine=True):
     need(claims[3] == audience, "another audience")
     need(claims[4] - claims[6] <= LIFETIME_S_MAX, "lives too long")
     need(claims[6] <= time.time() < claims[4], "expired, or not yet valid")
-    retired_unix_s = retired[message.protected[4]]
-    need(retired_unix_s is None or claims[6] <= retired_unix_s, "signed after its key was retired")
+    if retired[message.protected[4]]:
+        retired_unix_s, until_unix_s = retired[message.protected[4]]
+        need(claims[6] <= retired_unix_s, "signed after its key was retired")
+        need(time.time() < until_unix_s + 1, "the overlap of its retired key has ended")
     digests = [hashlib.sha256(part).digest() for part in parts]
     whole = hashlib.sha256(b"steadfast/triple/1\0" + b"".join(digests)).digest()
     need([claims[label] for label in (INSTRUCTION, IMAGE, PLAN, TRIPLE)] == [*digests, whole], "another triple")

@@ -38,7 +38,7 @@ fn stamp(ns: u64) -> Stamp {
 
 fn signer() -> Signer {
     let key = SigningKey::from_bytes(&SECRET);
-    Signer { public: key.verifying_key().to_bytes(), sign: Box::new(move |message| key.sign(message).to_bytes()) }
+    Signer(Box::new(move |message| (key.verifying_key().to_bytes(), key.sign(message).to_bytes())))
 }
 
 fn public() -> [[u8; 32]; 1] {
@@ -329,9 +329,53 @@ fn checkpoints_need_the_right_key_and_the_right_head() {
 }
 
 #[test]
+fn a_log_signed_with_three_keys_verifies_and_a_retired_key_signs_nothing_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = Settings { checkpoint_records: 4, ..Settings::durable(dir.path()) };
+    let key = |n: u8| SigningKey::from_bytes(&[n; 32]);
+    let public = |n: u8| key(n).verifying_key().to_bytes();
+    let in_use = std::sync::Arc::new(std::sync::atomic::AtomicU8::new(1));
+    let signs = || {
+        let in_use = std::sync::Arc::clone(&in_use);
+        Signer(Box::new(move |message| {
+            let key = key(in_use.load(Ordering::SeqCst));
+            (key.verifying_key().to_bytes(), key.sign(message).to_bytes())
+        }))
+    };
+    let rotated = |from: u8, to: u8| Event::KeyRotated {
+        retired: hex::encode(public(from)),
+        key: hex::encode(public(to)),
+        by: Client { name: ":1.9".to_owned(), uid: Some(0), pid: None },
+    };
+    let log = AuditLog::open(settings.clone(), clock(), Some(signs())).expect("opens");
+    (1..=6).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    in_use.store(2, Ordering::SeqCst);
+    put(&log, rotated(1, 2));
+    (7..=12).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    drop(log);
+    // The third across a restart.
+    in_use.store(3, Ordering::SeqCst);
+    let log = AuditLog::open(settings.clone(), clock(), Some(signs())).expect("opens");
+    put(&log, rotated(2, 3));
+    (13..=18).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    drop(log);
+    let report = verify(dir.path(), &[public(1), public(2), public(3)]).expect("readable");
+    assert!(report.is_whole() && report.checkpoints >= 5 && report.unsigned <= 1, "{report:?}");
+    let without = verify(dir.path(), &[public(2), public(3)]).expect("readable");
+    assert!(matches!(without.faults.first(), Some(Fault::UnknownKey { .. })), "{without:?}");
+
+    in_use.store(2, Ordering::SeqCst);
+    let log = AuditLog::open(settings, clock(), Some(signs())).expect("opens");
+    (19..=24).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    drop(log);
+    let report = verify(dir.path(), &[public(1), public(2), public(3)]).expect("readable");
+    assert!(matches!(report.faults.first(), Some(Fault::RetiredKey { key, .. }) if *key == hex::encode(public(2))));
+}
+
+#[test]
 fn a_forged_signature_is_seen() {
     let dir = tempfile::tempdir().expect("a directory");
-    let forger = Signer { public: public()[0], sign: Box::new(|_| [1; 64]) };
+    let forger = Signer(Box::new(|_| (public()[0], [1; 64])));
     let log = AuditLog::open(Settings::durable(dir.path()), clock(), Some(forger)).expect("opens");
     put(&log, received(1));
     drop(log);

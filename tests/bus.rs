@@ -208,6 +208,8 @@ async fn introspection_is_the_documented_interface() {
         "Release in s check_id",
         "Release in s note",
         "Release out ay permit",
+        "RotateKey ",
+        "RotateKey out s key_id",
         "Forget ",
         "Forget in s task_digest",
     ] {
@@ -535,6 +537,8 @@ async fn explain_status_and_administration() {
     let released = call(&wired.planner, ADMIN, "Release", &("check-0", "seen by eye")).await.expect("a permit");
     assert_eq!(released.body().deserialize::<Vec<u8>>().expect("bytes"), b"released");
     assert!(call(&wired.planner, ADMIN, "Release", &("check-0", "  ")).await.is_err(), "a release needs a reason");
+    let rotated = call(&wired.planner, ADMIN, "RotateKey", &()).await.expect("a new key");
+    assert_eq!(rotated.body().deserialize::<String>().expect("an id"), "0123456789abcdef");
     assert!(call(&wired.planner, ADMIN, "Forget", &"not a digest").await.is_err());
     call(&wired.planner, ADMIN, "Forget", &"0".repeat(64)).await.expect("forgotten");
 }

@@ -156,7 +156,7 @@ fn host(broker: &str, folder: &Path) {
 /// What each user may do; everything else must be denied.
 fn expected() -> Vec<(&'static str, Vec<&'static str>)> {
     let client = ["Check", "CheckInline", "Explain", "Status", "Get", "GetAll", "Introspect", "Ping"];
-    let admin = ["Reload", "SetMode", "Release", "Forget", "Introspect"];
+    let admin = ["Reload", "SetMode", "Release", "RotateKey", "Forget", "Introspect"];
     vec![
         ("planner", client.to_vec()),
         ("operator", admin.to_vec()),
@@ -293,7 +293,7 @@ async fn listen() {
 }
 
 /// Every call there is, as interface and member.
-const CALLS: [(&str, &str); 13] = [
+const CALLS: [(&str, &str); 14] = [
     (GUARD, "Check"),
     (GUARD, "CheckInline"),
     (GUARD, "Explain"),
@@ -306,6 +306,7 @@ const CALLS: [(&str, &str); 13] = [
     (ADMIN, "Reload"),
     (ADMIN, "SetMode"),
     (ADMIN, "Release"),
+    (ADMIN, "RotateKey"),
     (ADMIN, "Forget"),
 ];
 

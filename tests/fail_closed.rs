@@ -113,6 +113,7 @@ fn no_fault_ends_in_a_permit() {
             in_a_runtime(signals(table, &bus));
             in_a_runtime(stuck_workers(table, &bus));
             in_a_runtime(out_of_memory(table, &bus));
+            in_a_runtime(keys(table, &bus));
         },
     ];
     let mut whole = Table::default();
@@ -1094,6 +1095,112 @@ async fn clocks(table: &mut Table, bus: &PrivateBus) {
     table.row("stop after the clocks", "SIGTERM", "exit 0", daemon.stop());
 }
 
+/// Keys that are rotated while the daemon judges, and what becomes of what they signed.
+async fn keys(table: &mut Table, bus: &PrivateBus) {
+    use steadfast::permit::Moment;
+    use steadfast::permit::keys::PublicKeys;
+    use steadfast::permit::verify::{Clock, Expectation, Parts, Verifier};
+    let home = Home::new(&bus.address);
+    home.configure("[permit]\nlifetime_ms = 60000\nkey_overlap_s = 2\n");
+    let mut daemon = home.start();
+    let planner = Planner::new(&bus.address).await;
+    let (published, list) = (home.at("keys/public.json"), home.at("public.json"));
+    let image = photo();
+    let parts = Parts { instruction: GOOD.as_bytes(), image: &image, plan: PLAN.as_bytes() };
+    let audience = planner.name();
+    let verified = |token: &[u8], keys: &Path| {
+        let clock = Clock::SameMachine(Moment::now().expect("clocks"));
+        let verifier = Verifier::new(PublicKeys::read(keys).expect("a list"));
+        match verifier.examine(token, parts, &Expectation::new("steadfast", &audience, clock)) {
+            Ok(_) => "good".to_owned(),
+            Err(rejection) => rejection.to_string(),
+        }
+    };
+    let rotate = || guard::ended(home.steadfast().args(["permit", "rotate"]).status().expect("it runs"));
+    let log_by = |list: &Path| {
+        let output = home.steadfast().args(["log", "verify", "--keys"]).arg(list).output().expect("it runs");
+        let unknown = String::from_utf8_lossy(&output.stdout).contains("unknown key");
+        guard::ended(output.status) + if unknown { ", unknown key" } else { "" }
+    };
+
+    // A stop signs the log's end: it will have been signed with the first key, with a later one, and with the last.
+    assert_eq!(planner.good().await, "permit");
+    assert_eq!(daemon.stop(), "exit 0");
+    daemon = home.start();
+    assert_eq!(planner.good().await, "permit");
+    let before = planner.last_permit();
+    table.control("key rotated", "steadfast permit rotate", "exit 0", rotate());
+    fs::copy(&published, &list).expect("copied");
+    table.control("a permit of the key before", "within the overlap of 2 s", "good", verified(&before, &published));
+    assert_eq!(planner.good().await, "permit");
+    table.control("a permit of the new key", "as above", "good", verified(&planner.last_permit(), &published));
+    let over = boot_clock() + Duration::from_secs(4);
+    while boot_clock() < over {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let got = verified(&before, &list);
+    let got = if got.contains("its overlap ended") { "its overlap ended" } else { &got };
+    table.row("a permit of the key before", "after the overlap", "its overlap ended", got);
+    let got = verified(&before, &published);
+    let got = if got.contains("is not known") { "is not known" } else { &got };
+    table.row("a permit of the key before", "the list as published by then", "is not known", got);
+
+    let (mut answers, mut good) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let own = planner.check(sealed(&image), GOOD, PLAN, Options::new());
+        let turned = planner.admin("RotateKey", &());
+        let (answer, rotated) = tokio::join!(own, turned);
+        answers.extend([answer, rotated]);
+        good.push(verified(&planner.last_permit(), &published));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    answers.sort();
+    answers.dedup();
+    good.dedup();
+    table.control("checks while keys rotate", "5 rotations", "done, permit", answers.join(", "));
+    table.control("their permits", "as above", "good", good.join(", "));
+    assert_eq!(daemon.stop(), "exit 0");
+    daemon = home.start();
+
+    let own = fs::read(home.at("keys/signing.key")).expect("readable");
+    fs::write(home.at("keys/signing.key"), [9; 32]).expect("written");
+    daemon.signal(Signal::HUP);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(planner.good().await, "permit");
+    let got = verified(&planner.last_permit(), &published);
+    table.row("signing key swapped under the guard", "SIGHUP", "good", got);
+    fs::write(home.at("keys/signing.key"), own).expect("written");
+    fs::create_dir(home.at("keys/.archive.json.new")).expect("made");
+    table.row("rotation that cannot be written", "a folder in its way", "exit 1", rotate());
+    assert_eq!(planner.good().await, "permit");
+    let got = verified(&planner.last_permit(), &published);
+    table.row("after it", "a good triple", "good", got);
+    fs::remove_dir(home.at("keys/.archive.json.new")).expect("removed");
+
+    let mut seen = Vec::new();
+    for round in 0..6 {
+        let turning = async {
+            let other = Planner::new(&bus.address).await;
+            while other.admin("RotateKey", &()).await == "done" {}
+        };
+        let killing = async {
+            tokio::time::sleep(Duration::from_millis(40 + 7 * round)).await;
+            daemon.kill();
+        };
+        tokio::join!(turning, killing);
+        daemon = home.start();
+        seen.push(planner.good().await);
+        seen.push(verified(&planner.last_permit(), &published));
+    }
+    seen.sort();
+    seen.dedup();
+    table.control("killed while it rotates", "kill -9, six times", "good, permit", seen.join(", "));
+    table.row("stop after rotations", "SIGTERM", "exit 0", daemon.stop());
+    table.row("the log of many keys", "steadfast log verify", "whole", home.verify());
+    let without = log_by(&published);
+    table.row("the log without the retired keys", "log verify --keys public.json", "exit 1, unknown key", without);
+}
+
 async fn disks_and_journals(table: &mut Table, bus: &PrivateBus) {
     if mount_namespaces() {
         disks(table, bus).await;
@@ -1318,7 +1425,7 @@ fn undecided(home: &Home) -> usize {
 
 async fn stuck_workers(table: &mut Table, bus: &PrivateBus) {
     let home = Home::new(&bus.address);
-    let mut daemon = home.spawn_with("WATCHDOG_USEC=400000");
+    let mut daemon = home.spawn_with(&["WATCHDOG_USEC=400000"]);
     assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
     table.control("watchdog of a live worker", "WATCHDOG_USEC = 400 ms", "pings", pings(&daemon));
     let planner = Planner::new(&bus.address).await;
@@ -1376,7 +1483,7 @@ async fn out_of_memory(table: &mut Table, bus: &PrivateBus) {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let home = Home::new(&bus.address);
     // One arena: the others keep address space of their own in reserve.
-    let mut daemon = home.spawn_with("MALLOC_ARENA_MAX=1");
+    let mut daemon = home.spawn_with(&["MALLOC_ARENA_MAX=1"]);
     assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
     let planner = Planner::new(&bus.address).await;
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("it lives");

@@ -16,7 +16,9 @@ use proptest::prelude::*;
 use steadfast::calibration::Limits;
 use steadfast::decision::{self, Case, Decision, Leave, Readings, Reason, Tier};
 use steadfast::margin::Margin;
-use steadfast::permit::keys::{KEYS_MAX, KeyError, Keys, PublicKeys, SigningKey, system_random};
+use steadfast::permit::keys::{
+    ARCHIVE_KEYS_MAX, KEYS_MAX, KeyError, Keys, OVERLAP_DEFAULT, PublicKeys, SigningKey, system_random,
+};
 use steadfast::permit::nonces::{NonceFile, NonceStore as _, SpendError};
 use steadfast::permit::verify::{Bound, Clock, Expectation, Parts, Rejection, Verifier};
 use steadfast::permit::{
@@ -671,16 +673,17 @@ fn set_mode(path: &Path, mode: u32) {
 fn keys_are_made_once_and_private() {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("keys");
-    let made = Keys::open_or_create(&directory, 100, system_random).expect("made");
+    let made = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 100, system_random).expect("made");
     assert_eq!((mode(&directory), mode(&directory.join("signing.key"))), (0o700, 0o600));
-    let opened = Keys::open_or_create(&directory, 200, never).expect("opened");
+    let opened = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 200, never).expect("opened");
     assert_eq!(opened.signing().id(), made.signing().id());
     let read = PublicKeys::read(&directory.join("public.json")).expect("a JWK set");
-    assert_eq!(&read, opened.public());
+    assert_eq!(read, *opened.public());
+    assert_eq!(PublicKeys::read_archive(&directory.join("archive.json")).expect("a JWK set"), read);
     assert!(
         !format!("{made:?}").contains(&hex::encode(std::fs::read(directory.join("signing.key")).expect("readable")))
     );
-    assert_eq!(std::fs::read_dir(&directory).expect("readable").count(), 2, "nothing left over");
+    assert_eq!(std::fs::read_dir(&directory).expect("readable").count(), 3, "nothing left over");
 }
 
 #[test]
@@ -688,10 +691,11 @@ fn keys_that_others_could_touch_are_refused() {
     let parent = tempfile::tempdir().expect("a directory");
     let fresh = |name: &str| {
         let directory = parent.path().join(name);
-        drop(Keys::open_or_create(&directory, 100, seed(1)).expect("made"));
+        drop(Keys::open_or_create(&directory, OVERLAP_DEFAULT, 100, seed(1)).expect("made"));
         directory
     };
-    let open = |directory: &Path| Keys::open_or_create(directory, 100, never).expect_err("must be refused");
+    let open =
+        |directory: &Path| Keys::open_or_create(directory, OVERLAP_DEFAULT, 100, never).expect_err("must be refused");
     for loose in [0o701, 0o710, 0o720, 0o755] {
         let directory = fresh(&format!("directory-{loose:o}"));
         set_mode(&directory, loose);
@@ -726,64 +730,238 @@ fn keys_that_others_could_touch_are_refused() {
     }
 }
 
+/// Signs a permit of the longest life with this key, at this second.
+fn sign_at(key: &SigningKey, unix_s: u64) -> Vec<u8> {
+    let now = Moment { unix_s, ..ISSUED };
+    permit::sign(&leave(), &Grant { now, lifetime: LIFETIME_MAX, ..grant() }, key).expect("signs")
+}
+
+fn check_at(keys: &PublicKeys, token: &[u8], unix_s: u64) -> Result<(), Rejection> {
+    let clock = Clock::SameMachine(Moment { unix_s, ..ISSUED });
+    Verifier::new(keys.clone()).examine(token, parts(), &Expectation { clock, ..expectation() }).map(|_| ())
+}
+
 #[test]
 fn after_a_rotation_the_old_key_counts_for_what_it_signed_before() {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("keys");
     let start = ISSUED.unix_s;
-    let mut keys = Keys::open_or_create(&directory, start, seed(1)).expect("made");
-    let sign = |key: &SigningKey, unix_s| {
-        let now = Moment { unix_s, ..ISSUED };
-        permit::sign(&leave(), &Grant { now, lifetime: LIFETIME_MAX, ..grant() }, key).expect("signs")
-    };
-    let old = SigningKey::from_seed(&[1; 32]);
-    let before = sign(keys.signing(), start);
-    keys.rotate(start + 5, seed(2)).expect("rotated");
-    assert_ne!(keys.signing().id(), old.id());
-    let check = |keys: &PublicKeys, token: &[u8]| {
-        let clock = Clock::SameMachine(Moment { unix_s: start + 10, ..ISSUED });
-        Verifier::new(keys.clone()).examine(token, parts(), &Expectation { clock, ..expectation() })
-    };
-    assert!(check(keys.public(), &before).is_ok(), "signed before the rotation");
-    assert!(check(keys.public(), &sign(keys.signing(), start + 6)).is_ok(), "signed by the new key");
-    assert_eq!(check(keys.public(), &sign(&old, start + 6)), Err(Rejection::RetiredKey(old.id())), "signed by a thief");
+    let keys = Keys::open_or_create(&directory, OVERLAP_DEFAULT, start, seed(1)).expect("made");
+    let old = keys.signing();
+    let before = sign_at(&old, start + 5);
+    let rotation = keys.rotate(|| start + 5, seed(2)).expect("rotated");
+    assert_eq!((rotation.retired.id(), rotation.key.id()), (old.id(), keys.signing().id()));
+    assert!(rotation.undated.is_none() && old.id() != keys.signing().id());
+    assert_eq!(check_at(&keys.public(), &before, start + 10), Ok(()), "signed before the rotation");
+    assert_eq!(check_at(&keys.public(), &sign_at(&keys.signing(), start + 6), start + 10), Ok(()), "the new key's");
+    let thief = sign_at(&old, start + 6);
+    assert_eq!(check_at(&keys.public(), &thief, start + 10), Err(Rejection::RetiredKey(old.id())));
 
-    let last_use = start + 5 + LIFETIME_MAX.as_secs();
-    let reopened = Keys::open_or_create(&directory, last_use, never).expect("opened");
-    assert_eq!(reopened.public(), keys.public());
-    let reopened = Keys::open_or_create(&directory, last_use + 1, never).expect("opened");
+    let last = start + 5 + OVERLAP_DEFAULT.as_secs();
+    let open = |unix_s| Keys::open_or_create(&directory, OVERLAP_DEFAULT, unix_s, never).expect("opened");
+    assert_eq!(open(last).public(), keys.public());
+    let reopened = open(last + 1);
     assert!(reopened.public().find(old.id()).is_none(), "its last permit has expired");
     assert_eq!(PublicKeys::read(&directory.join("public.json")).expect("written"), *reopened.public());
+    let kept = reopened.archive().find(old.id()).expect("the log may need it").retirement().expect("dated");
+    assert_eq!((kept.retired_unix_s, kept.permits_until_unix_s), (start + 5, last));
 }
 
 #[test]
-fn a_rotation_cut_short_leaves_the_old_key_in_use() {
+fn a_permit_of_a_retired_key_is_good_at_the_edge_of_the_overlap_and_not_a_second_past_it() {
+    let start = ISSUED.unix_s;
+    for overlap_s in [0, 1, 60] {
+        let parent = tempfile::tempdir().expect("a directory");
+        let overlap = Duration::from_secs(overlap_s);
+        let keys = Keys::open_or_create(&parent.path().join("keys"), overlap, start, seed(1)).expect("made");
+        let (old, before) = (keys.signing().id(), sign_at(&keys.signing(), start));
+        keys.rotate(|| start, seed(2)).expect("rotated");
+        let published = keys.public();
+        assert_eq!(check_at(&published, &before, start + overlap_s), Ok(()), "{overlap_s} s");
+        let past = check_at(&published, &before, start + overlap_s + 1);
+        assert_eq!(past, Err(Rejection::OverlapEnded { key: old, ago_s: 1 }), "{overlap_s} s");
+        assert_eq!(keys.withdraw(start + overlap_s).expect("works"), Some(start + overlap_s));
+        assert_eq!(check_at(&keys.public(), &before, start + overlap_s), Ok(()), "{overlap_s} s");
+        assert_eq!(keys.withdraw(start + overlap_s + 1).expect("works"), None);
+        let past = check_at(&keys.public(), &before, start + overlap_s + 1);
+        assert_eq!(past, Err(Rejection::UnknownKey(old)), "{overlap_s} s");
+    }
+}
+
+/// Every state of the disk that a rotation passes through: each file is replaced whole, in this order.
+#[test]
+fn a_rotation_cut_short_leaves_the_old_key_or_the_new_in_use() {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("keys");
-    let mut keys = Keys::open_or_create(&directory, 100, seed(1)).expect("made");
-    let old = std::fs::read(directory.join("signing.key")).expect("readable");
-    keys.rotate(200, seed(2)).expect("rotated");
-    // Power failed after the public keys were written and before the signing key was.
-    std::fs::write(directory.join("signing.key"), old).expect("written");
-    std::fs::write(directory.join(".signing.key.new"), b"half").expect("written");
-    let mut keys = Keys::open_or_create(&directory, 201, never).expect("opened");
-    assert_eq!(keys.signing().id(), SigningKey::from_seed(&[1; 32]).id());
-    assert_eq!(keys.public().find(keys.signing().id()).expect("published").retired_unix_s(), None);
-    keys.rotate(202, seed(3)).expect("the half-written file is no obstacle");
-    assert_eq!(keys.signing().id(), SigningKey::from_seed(&[3; 32]).id());
+    let keys = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 100, seed(1)).expect("made");
+    keys.rotate(|| 150, seed(2)).expect("rotated");
+    let state = || ["archive.json", "public.json", "signing.key"].map(|name| std::fs::read(directory.join(name)).ok());
+    let before = state();
+    let undated = std::sync::Mutex::new(None);
+    let asked = std::sync::atomic::AtomicU8::new(0);
+    let clock = || {
+        // Asked a second time between the change of keys and the old one's date.
+        if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+            *undated.lock().expect("a state") = Some(state());
+        }
+        200
+    };
+    keys.rotate(clock, seed(3)).expect("rotated");
+    let undated = undated.into_inner().expect("a state").expect("asked twice");
+    let after = state();
+    let of = |at: [usize; 3]| at.map(|at| [&before, &undated, &after][at]);
+    let states = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1], [2, 2, 2]].map(of);
+    for (step, files) in states.into_iter().enumerate() {
+        for half in ["archive.json", "public.json", "signing.key"] {
+            let cut = tempfile::tempdir().expect("a directory");
+            set_mode(cut.path(), 0o700);
+            for (at, name) in ["archive.json", "public.json", "signing.key"].into_iter().enumerate() {
+                std::fs::write(cut.path().join(name), files[at][at].as_ref().expect("there")).expect("written");
+                set_mode(&cut.path().join(name), if name == "signing.key" { 0o600 } else { 0o644 });
+            }
+            std::fs::write(cut.path().join(format!(".{half}.new")), b"half").expect("written");
+            let keys = Keys::open_or_create(cut.path(), OVERLAP_DEFAULT, 300, never).expect("opened");
+            let expected = SigningKey::from_seed(&[if step < 3 { 2 } else { 3 }; 32]).id();
+            assert_eq!(keys.signing().id(), expected, "step {step}");
+            for list in [keys.public(), keys.archive()] {
+                assert_eq!(list.find(expected).expect("listed").retirement(), None, "step {step}");
+                let in_use = list.iter().filter(|key| key.retirement().is_none()).count();
+                assert_eq!(in_use, 1, "step {step}");
+            }
+            for signed in [1, 2] {
+                let signed = SigningKey::from_seed(&[signed; 32]).id();
+                assert!(keys.archive().find(signed).is_some(), "step {step}: a checkpoint may be {signed}'s");
+            }
+            keys.rotate(|| 400, seed(4)).expect("what was half written is no obstacle");
+            assert_eq!(keys.signing().id(), SigningKey::from_seed(&[4; 32]).id());
+        }
+    }
+}
+
+/// Rotates without end, saying each new key's id once it signs.
+#[test]
+#[ignore = "run by the next test, which kills it"]
+fn rotates_until_killed() {
+    let directory = std::env::var_os("KEYS_TO_ROTATE").expect("told where");
+    let keys = Keys::open_or_create(Path::new(&directory), Duration::ZERO, 100, system_random).expect("opened");
+    for now in 101.. {
+        println!("signs {}", keys.signing().id());
+        keys.rotate(|| now, system_random).expect("rotated");
+    }
+}
+
+#[test]
+fn whenever_a_rotation_is_killed_a_key_is_there_and_none_that_signed_is_forgotten() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("keys");
+    let mut signed = std::collections::BTreeSet::new();
+    for round in 0..20 {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "rotates_until_killed", "--ignored", "--nocapture"])
+            .env("KEYS_TO_ROTATE", &directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let wanted = signed.len() + 1 + round % 7;
+        let mut said = BufReader::new(child.stdout.take().expect("its output")).lines();
+        while let Some(Ok(line)) = said.next() {
+            if let Some(id) = line.split("signs ").nth(1) {
+                signed.insert(id.to_owned());
+            }
+            if signed.len() >= wanted {
+                child.kill().expect("killed");
+            }
+        }
+        child.wait().expect("ends");
+        let keys = Keys::open_or_create(&directory, Duration::ZERO, 1_000_000, never).expect("opens after a kill");
+        let archive = keys.archive();
+        assert_eq!(archive.iter().filter(|key| key.retirement().is_none()).count(), 1, "round {round}");
+        let known: std::collections::BTreeSet<String> = archive.iter().map(|key| key.id().to_string()).collect();
+        assert!(signed.is_subset(&known), "round {round}: a key that signed is forgotten");
+        let in_use = keys.public().find(keys.signing().id()).expect("published").retirement();
+        assert_eq!(in_use, None, "round {round}");
+    }
+    assert!(signed.len() >= 20, "{}", signed.len());
+}
+
+#[test]
+fn a_failed_rotation_changes_nothing_that_counts() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("keys");
+    let keys = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 100, seed(1)).expect("made");
+    let failed = keys.rotate(|| 200, || Err(KeyError::Randomness(std::io::ErrorKind::Other.into())));
+    assert!(matches!(failed, Err(KeyError::Randomness(_))));
+    // A folder where the second file should go cannot be written over.
+    for name in [".archive.json.new", ".public.json.new", ".signing.key.new"] {
+        std::fs::create_dir(directory.join(name)).expect("made");
+        assert!(matches!(keys.rotate(|| 200, seed(2)), Err(KeyError::File { .. })), "{name}");
+        std::fs::remove_dir(directory.join(name)).expect("removed");
+        assert_eq!(keys.signing().id(), SigningKey::from_seed(&[1; 32]).id(), "{name}");
+        assert_eq!(check_at(&keys.public(), &sign_at(&keys.signing(), ISSUED.unix_s), ISSUED.unix_s), Ok(()), "{name}");
+        let reopened = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 300, never).expect("opened");
+        assert_eq!(reopened.signing().id(), keys.signing().id(), "{name}");
+    }
+    assert!(keys.rotate(|| 200, seed(3)).expect("rotated").undated.is_none());
 }
 
 #[test]
 fn too_many_rotations_are_refused_and_change_nothing() {
     let parent = tempfile::tempdir().expect("a directory");
-    let mut keys = Keys::open_or_create(&parent.path().join("keys"), 100, seed(1)).expect("made");
+    let keys = Keys::open_or_create(&parent.path().join("keys"), OVERLAP_DEFAULT, 100, seed(1)).expect("made");
     for number in 2..=KEYS_MAX {
-        keys.rotate(100, seed(u8::try_from(number).expect("small"))).expect("rotated");
+        keys.rotate(|| 100, seed(u8::try_from(number).expect("small"))).expect("rotated");
     }
     let before = keys.signing().id();
-    assert!(matches!(keys.rotate(100, seed(99)), Err(KeyError::TooManyKeys)));
+    assert!(matches!(keys.rotate(|| 100, seed(99)), Err(KeyError::TooManyKeys { keys_max: KEYS_MAX })));
     assert_eq!(keys.signing().id(), before);
-    keys.rotate(101 + LIFETIME_MAX.as_secs(), seed(99)).expect("the old ones are gone by now");
+    keys.rotate(|| 101 + OVERLAP_DEFAULT.as_secs(), seed(99)).expect("the old ones are gone by now");
+    assert_eq!((keys.public().iter().count(), keys.archive().iter().count()), (2, KEYS_MAX + 1));
+}
+
+#[test]
+fn a_wall_clock_that_was_set_back_keeps_no_guard_from_starting() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("keys");
+    let keys = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 100_000, seed(1)).expect("made");
+    for number in 2..=20_u8 {
+        keys.rotate(|| 100_000 + u64::from(number) * 1_000, seed(number)).expect("rotated");
+    }
+    let reopened = Keys::open_or_create(&directory, OVERLAP_DEFAULT, 50, never).expect("opened");
+    assert_eq!(reopened.public().iter().count(), KEYS_MAX, "those retired last");
+    assert_eq!(reopened.public().iter().next().map(|key| key.id()), Some(keys.signing().id()));
+    assert_eq!(reopened.archive().iter().count(), 20);
+    reopened.rotate(|| 50, seed(21)).expect("rotated");
+    assert_eq!(reopened.archive().iter().count(), 21);
+}
+
+#[test]
+fn the_archive_holds_its_limit_and_refuses_one_past_it() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("keys");
+    drop(Keys::open_or_create(&directory, Duration::ZERO, 100, seed(1)).expect("made"));
+    let path = directory.join("archive.json");
+    let jwk = |number: usize| {
+        let mut seed = [0xa5; 32];
+        seed[..8].copy_from_slice(&number.to_be_bytes());
+        let key = PublicKeys::new(vec![SigningKey::from_seed(&seed).public()]).expect("one key");
+        let text = key.to_jwk_set().expect("writes");
+        let mut set: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let mut jwk = set["keys"][0].take();
+        (jwk["retired_unix_s"], jwk["permits_until_unix_s"]) = (1.into(), 1.into());
+        jwk
+    };
+    let mut set: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("readable")).expect("JSON");
+    let keys = set["keys"].as_array_mut().expect("a list");
+    keys.extend((1..ARCHIVE_KEYS_MAX - 1).map(jwk));
+    std::fs::write(&path, serde_json::to_string_pretty(&set).expect("JSON")).expect("written");
+    let keys = Keys::open_or_create(&directory, Duration::ZERO, 200, never).expect("opened");
+    keys.rotate(|| 200, seed(2)).expect("there is room for one more");
+    assert_eq!(keys.archive().iter().count(), ARCHIVE_KEYS_MAX);
+    let full = keys.rotate(|| 300, seed(3));
+    assert!(matches!(full, Err(KeyError::TooManyKeys { keys_max: ARCHIVE_KEYS_MAX })), "{full:?}");
+    let keys = Keys::open_or_create(&directory, Duration::ZERO, 300, never).expect("and is read back");
+    assert_eq!(keys.signing().id(), SigningKey::from_seed(&[2; 32]).id());
 }
 
 #[test]
@@ -800,6 +978,8 @@ fn sets_of_public_keys_are_read_strictly() {
     refused("\"sig\"", "\"enc\"");
     refused(&WORLD.kid, "0000000000000000");
     refused("\"kty\"", "\"d\": \"secret\", \"kty\"");
+    refused("\"kty\"", "\"permits_until_unix_s\": 5, \"kty\"");
+    refused("\"kty\"", "\"retired_unix_s\": 6, \"permits_until_unix_s\": 5, \"kty\"");
     assert!(PublicKeys::from_jwk_set("{\"keys\":[]}").is_err());
     assert!(PublicKeys::new(vec![key().public(), key().public()]).is_err(), "twice");
     // A point of small order fits signatures nobody made.

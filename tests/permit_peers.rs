@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use steadfast::decision::{self, Reason, Release};
-use steadfast::permit::keys::{Keys, system_random};
+use steadfast::permit::keys::{Keys, OVERLAP_DEFAULT, system_random};
 use steadfast::permit::{self, Grant, Moment, Nonce};
 use steadfast::triple::{Digest, Digests};
 
@@ -42,9 +42,10 @@ fn release() -> Release {
 /// before this boot, one for another executor, and one whose signature was touched.
 fn write_world(directory: &Path) -> String {
     let now = Moment::now().expect("clocks");
-    let keys = Keys::open_or_create(&directory.join("keys"), now.unix_s, system_random).expect("keys");
+    let keys = Keys::open_or_create(&directory.join("keys"), OVERLAP_DEFAULT, now.unix_s, system_random).expect("keys");
+    let old = keys.signing();
     let sign = |name: &str, grant: Grant| {
-        let token = permit::sign(&release(), &grant, keys.signing()).expect("signs");
+        let token = permit::sign(&release(), &grant, &old).expect("signs");
         std::fs::write(directory.join(name), token).expect("written");
     };
     let grant = || Grant {
@@ -72,7 +73,12 @@ fn write_world(directory: &Path) -> String {
         std::fs::write(directory.join(name), bytes).expect("written");
     }
     std::fs::write(directory.join("other"), b"1. throw the mug").expect("written");
-    hex::encode(keys.signing().public().as_bytes())
+    let public = hex::encode(old.public().as_bytes());
+    // The key is rotated before anybody verifies: what it signed stays good for the overlap.
+    keys.rotate(|| now.unix_s, system_random).expect("rotated");
+    let later = Grant { now: Moment { unix_s: now.unix_s + 1, ..now }, ..grant() };
+    std::fs::write(directory.join("retired"), permit::sign(&release(), &later, &old).expect("signs")).expect("written");
+    public
 }
 
 /// Runs a verifier over the world; it must take the good permit for the good parts and nothing else.
@@ -110,7 +116,7 @@ fn the_python_verifier_takes_a_fresh_permit_and_nothing_else() {
     };
     let world = tempfile::tempdir().expect("a directory");
     write_world(world.path());
-    assert_takes_only_the_good_one(|token, [instruction, image, plan]| {
+    let verify = |token: &str, [instruction, image, plan]: [&str; 3]| {
         Command::new(&python)
             .arg(root().join("examples/verify_permit.py"))
             .args(["--keys", "keys/public.json", "--token", token, "--issuer", "steadfast-test", "--audience", "arm-1"])
@@ -118,7 +124,19 @@ fn the_python_verifier_takes_a_fresh_permit_and_nothing_else() {
             .current_dir(world.path())
             .output()
             .expect("runs")
-    });
+    };
+    assert_takes_only_the_good_one(verify);
+    let parts = ["instruction", "image", "plan"];
+    let refused = |token| String::from_utf8_lossy(&verify(token, parts).stdout).into_owned();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(refused("retired"), "refused: signed after its key was retired\n");
+    let path = world.path().join("keys/public.json");
+    let text = std::fs::read_to_string(&path).expect("readable");
+    let mut set: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let ended = set["keys"][1]["retired_unix_s"].clone();
+    set["keys"][1]["permits_until_unix_s"] = ended;
+    std::fs::write(&path, set.to_string()).expect("written");
+    assert_eq!(refused("good"), "refused: the overlap of its retired key has ended\n");
 }
 
 #[test]

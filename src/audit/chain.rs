@@ -79,20 +79,16 @@ impl Settings {
     }
 }
 
-/// Signs a message with an Ed25519 private key.
-pub type Sign = Box<dyn FnMut(&[u8]) -> [u8; 64] + Send>;
+/// Signs a message with the Ed25519 key in use, and gives its public half with the signature: the key may be rotated
+/// between two messages.
+pub type Sign = Box<dyn FnMut(&[u8]) -> ([u8; 32], [u8; 64]) + Send>;
 
 /// Signs checkpoints. The key itself stays with whoever made this.
-pub struct Signer {
-    /// Ed25519 public key.
-    pub public: [u8; 32],
-    /// Signs a message with the private key.
-    pub sign: Sign,
-}
+pub struct Signer(pub Sign);
 
 impl std::fmt::Debug for Signer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Signer({})", hex::encode(self.public))
+        f.write_str("Signer")
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -31,7 +32,7 @@ impl Clock {
             return Err(io::Error::other("the boot's id is not 32 hexadecimal digits"));
         }
         Ok(Self::new(move || Stamp {
-            wall_ns: nanoseconds(clock_gettime(ClockId::Realtime)),
+            wall_ns: u64::try_from(wall_clock().as_nanos()).unwrap_or(u64::MAX),
             boot_ns: nanoseconds(clock_gettime(ClockId::Boottime)),
             boot_id: boot_id.clone(),
         }))
@@ -42,6 +43,13 @@ impl Clock {
     pub fn now(&self) -> Stamp {
         (self.0)()
     }
+}
+
+/// Time since 1970-01-01 UTC by the wall clock, which people and networks set; a time before counts as its beginning.
+#[must_use]
+pub fn wall_clock() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "the system's clock is what this hands on")]
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl fmt::Debug for Clock {

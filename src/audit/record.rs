@@ -113,6 +113,7 @@ impl Record {
             | Event::ReloadRefused { .. }
             | Event::ModeSet { .. }
             | Event::Forgotten { .. }
+            | Event::KeyRotated { .. }
             | Event::SegmentOpened(_)
             | Event::Retired { .. }
             | Event::TailDropped { .. }
@@ -135,6 +136,7 @@ impl Record {
             | Event::ModeSet { .. }
             | Event::Released(_)
             | Event::Forgotten { .. }
+            | Event::KeyRotated { .. }
             | Event::SegmentOpened(_)
             | Event::Retired { .. }
             | Event::TailDropped { .. }
@@ -321,6 +323,15 @@ pub enum Event {
         /// The task.
         task: Digest,
         /// Who removed it.
+        by: Client,
+    },
+    /// A new key was taken into use. No checkpoint behind this record is signed with the old one.
+    KeyRotated {
+        /// Public key that signed until then, in hexadecimal.
+        retired: String,
+        /// Public key that signs from then on, in hexadecimal.
+        key: String,
+        /// Who had it rotated.
         by: Client,
     },
     /// First record of a segment.

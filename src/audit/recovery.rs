@@ -45,6 +45,7 @@ impl Mark {
             | Event::ModeSet { .. }
             | Event::Released(_)
             | Event::Forgotten { .. }
+            | Event::KeyRotated { .. }
             | Event::SegmentOpened(_)
             | Event::Retired { .. }
             | Event::TailDropped { .. }

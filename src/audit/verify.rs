@@ -5,6 +5,7 @@
 //! behind a record, or replaced as a whole by someone who also has the key: compare [`Report::head`] with one noted
 //! elsewhere.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -67,6 +68,14 @@ pub enum Fault {
         /// Public key, in hexadecimal.
         key: String,
     },
+    /// A checkpoint is signed by a key that the log itself says was retired before.
+    #[error("record {sequence} is signed by the key {key}, which was retired before")]
+    RetiredKey {
+        /// Which record.
+        sequence: u64,
+        /// Public key, in hexadecimal.
+        key: String,
+    },
 }
 
 /// What a verification found.
@@ -120,7 +129,7 @@ impl Report {
 /// When the directory or a segment cannot be read.
 pub fn verify(dir: &Path, keys: &[[u8; 32]]) -> io::Result<Report> {
     let segments = segment::list(dir)?;
-    let mut walk = Walk { keys, report: EMPTY, before: Some((GENESIS, 0)), next: 1 };
+    let mut walk = Walk { keys, report: EMPTY, before: Some((GENESIS, 0)), next: 1, gone: BTreeSet::new() };
     let retired = newest_statement(dir, &segments)?;
     for (index, &segment) in segments.iter().enumerate() {
         // Removed on paper, removal cut off: the gap stands for it.
@@ -158,6 +167,8 @@ struct Walk<'a> {
     before: Option<(Digest, u64)>,
     /// The segment that should come next.
     next: u64,
+    /// Keys that the records read so far say were retired.
+    gone: BTreeSet<[u8; 32]>,
 }
 
 impl Walk<'_> {
@@ -224,7 +235,10 @@ impl Walk<'_> {
         self.report.unsigned += 1;
         self.report.head = frame.header.hash;
         self.report.sequence = frame.header.sequence;
-        if let Ok(Record { event: Event::Checkpoint(checkpoint), .. }) = Record::decode(frame.payload) {
+        let event = Record::decode(frame.payload).map(|record| record.event);
+        if let Ok(Event::KeyRotated { retired, .. }) = &event {
+            self.gone.extend(self.given(retired));
+        } else if let Ok(Event::Checkpoint(checkpoint)) = event {
             let about = (checkpoint.head, checkpoint.sequence);
             let follows = about == (frame.header.previous, frame.header.sequence.saturating_sub(1))
                 && before.is_none_or(|before| before == about);
@@ -240,15 +254,22 @@ impl Walk<'_> {
             self.report.checkpoints_unchecked += 1;
             return;
         }
-        let Some(key) = self.keys.iter().find(|key| hex::encode(key) == checkpoint.key) else {
+        let Some(key) = self.given(&checkpoint.key) else {
             return self.report.fault(Fault::UnknownKey { sequence, key: checkpoint.key.clone() });
         };
-        if is_signed(checkpoint, key) {
+        if !is_signed(checkpoint, &key) {
+            self.report.fault(Fault::Signature { sequence });
+        } else if self.gone.contains(&key) {
+            self.report.fault(Fault::RetiredKey { sequence, key: checkpoint.key.clone() });
+        } else {
             self.report.checkpoints += 1;
             self.report.unsigned = 0;
-        } else {
-            self.report.fault(Fault::Signature { sequence });
         }
+    }
+
+    /// The given key with these hexadecimal digits.
+    fn given(&self, digits: &str) -> Option<[u8; 32]> {
+        self.keys.iter().find(|key| hex::encode(key) == digits).copied()
     }
 }
 

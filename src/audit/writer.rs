@@ -431,8 +431,8 @@ impl Writer {
         let now = self.clock.now();
         let Some(signer) = &mut self.signer else { return };
         let (sequence, head) = (batch.end.sequence, batch.end.head);
-        let signature = (signer.sign)(&checkpoint_message(sequence, &head));
-        let (key, signature) = (hex::encode(signer.public), hex::encode(signature));
+        let (key, signature) = (signer.0)(&checkpoint_message(sequence, &head));
+        let (key, signature) = (hex::encode(key), hex::encode(signature));
         self.checkpoint = (sequence + 1, now.boot_ns);
         let record = Record::new(now, Event::Checkpoint(Checkpoint { sequence, head, key, signature }));
         if let Ok(payload) = record.encode() {

@@ -1,4 +1,4 @@
-//! Talking to the running guard: `status`, `watch`, `explain`.
+//! Talking to the running guard: `status`, `watch`, `explain`, `permit rotate`.
 
 use std::path::Path;
 
@@ -22,9 +22,10 @@ impl Bus {
             None => settings(config)?.bus_address,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime
-            .block_on(async { ask(Client::connect(address.as_deref()).await?).await })
-            .context("no answer from the guard; is steadfastd running on this bus?")
+        match runtime.block_on(async { ask(Client::connect(address.as_deref()).await?).await }) {
+            Err(Silence::Refused(why)) => Err(anyhow::anyhow!(why)),
+            other => other.context("no answer from the guard; is steadfastd running on this bus?"),
+        }
     }
 
     pub(super) fn status(&self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
@@ -35,6 +36,16 @@ impl Bus {
     pub(super) fn explain(&self, config: &Path, check_id: &str, paper: Paper) -> anyhow::Result<Outcome> {
         let told = self.talk(config, async |client| client.explain(check_id).await)?;
         print(&told, paper)
+    }
+
+    pub(super) fn rotate_key(&self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
+        let key_id = self.talk(config, async |client| client.rotate_key().await)?;
+        if paper.json {
+            paper.value(&json!({ "key": key_id }))?;
+        } else {
+            paper.line(&format!("key {key_id} signs from now on"));
+        }
+        Ok(Outcome::Done)
     }
 
     pub(super) fn watch(&self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {

@@ -94,7 +94,7 @@ enum Command {
     /// Look at the configuration.
     #[command(subcommand)]
     Config(show::Config),
-    /// Look at a signed permit.
+    /// Look at a signed permit, or rotate the key they are signed with.
     #[command(subcommand)]
     Permit(permit::Permit),
     /// Measure the guard on labelled data; an interrupted run continues where it stopped.

@@ -1,4 +1,4 @@
-//! `steadfast permit`: what a signed permit says, and whether it is good for these very bytes, here and now.
+//! `steadfast permit`: whether a signed permit is good for these very bytes, here and now; and a new key to sign with.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::check::{read_bounded, read_plan};
-use super::{Ink, Outcome, Paper, settings};
-use crate::permit::keys::PublicKeys;
+use super::{Ink, Outcome, Paper, live, settings};
+use crate::permit::keys::{PUBLIC_FILE, PublicKeys};
 use crate::permit::verify::{Clock, Expectation, Parts, Verifier};
 use crate::permit::{Moment, PERMIT_BYTES_MAX};
 use crate::triple::IMAGE_BYTES_MAX;
@@ -41,16 +41,29 @@ pub(super) enum Permit {
         #[arg(long, value_name = "NAME")]
         issuer: Option<String>,
     },
+    /// Have the running guard take a new signing key into use; needs membership in steadfast-admin.
+    ///
+    /// Permits that the old key signed stay good for permit.key_overlap_s; the log stays verifiable for good. Verifiers
+    /// need the new public key: `steadfast status` shows it, and public.json beside the signing key holds it.
+    Rotate {
+        #[command(flatten)]
+        bus: live::Bus,
+    },
 }
 
 impl Permit {
     pub(super) fn run(self, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
-        let Self::Verify { permit, audience, image, instruction, plan, keys, issuer } = self;
+        let (permit, audience, image, instruction, plan, keys, issuer) = match self {
+            Self::Rotate { bus } => return bus.rotate_key(config, paper),
+            Self::Verify { permit, audience, image, instruction, plan, keys, issuer } => {
+                (permit, audience, image, instruction, plan, keys, issuer)
+            }
+        };
         let (keys, issuer) = match (keys, issuer) {
             (Some(keys), Some(issuer)) => (keys, issuer),
             (keys, issuer) => {
                 let settings = settings(config)?;
-                (keys.unwrap_or_else(|| settings.keys.join("public.json")), issuer.unwrap_or(settings.issuer))
+                (keys.unwrap_or_else(|| settings.keys.join(PUBLIC_FILE)), issuer.unwrap_or(settings.issuer))
             }
         };
         let token = read_bounded(&permit, PERMIT_BYTES_MAX)?;

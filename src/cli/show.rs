@@ -13,7 +13,7 @@ use crate::audit::{export, verify};
 use crate::config::settings::Settings;
 use crate::constitution::Constitution;
 use crate::decision::Reason;
-use crate::permit::keys::PublicKeys;
+use crate::permit::keys::{ARCHIVE_FILE, PublicKeys};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Log {
@@ -42,7 +42,7 @@ pub(super) enum Log {
     Verify {
         #[command(flatten)]
         folder: Folder,
-        /// The public keys; those beside the configured signing key unless given.
+        /// The public keys; the archive beside the configured signing key unless given.
         #[arg(long, value_name = "FILE")]
         keys: Option<PathBuf>,
     },
@@ -159,8 +159,8 @@ fn print_check(check: &Check, paper: Paper) -> anyhow::Result<()> {
 
 fn verify_chain(folder: &Folder, keys: Option<PathBuf>, config: &Path, paper: Paper) -> anyhow::Result<Outcome> {
     let keys = match keys {
-        Some(path) => PublicKeys::read(&path)?,
-        None => PublicKeys::read(&settings(config)?.keys.join("public.json"))
+        Some(path) => PublicKeys::read_archive(&path)?,
+        None => PublicKeys::read_archive(&settings(config)?.keys.join(ARCHIVE_FILE))
             .context("the public keys cannot be read; name them with --keys")?,
     };
     let keys: Vec<[u8; 32]> = keys.iter().map(|key| *key.as_bytes()).collect();

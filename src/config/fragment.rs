@@ -172,6 +172,8 @@ pub struct Permit {
     pub issuer: Option<String>,
     /// How long a permit holds, in milliseconds.
     pub lifetime_ms: Option<u32>,
+    /// How long a retired key counts for permits it signed before, in seconds.
+    pub key_overlap_s: Option<u32>,
 }
 
 /// `[ledger]`
@@ -213,7 +215,7 @@ impl Fragment {
         over!(self.limits, later.limits, client_checks_per_second_max, client_checks_burst_max);
         over!(self.limits, later.limits, image_age_ms_max, image_stamp_required);
         over!(self.audit, later.audit, folder, policy, redact, keep_bytes_max, keep_days_max, evidence_bytes_max);
-        over!(self.permit, later.permit, keys, issuer, lifetime_ms);
+        over!(self.permit, later.permit, keys, issuer, lifetime_ms, key_overlap_s);
         over!(self.ledger, later.ledger, folder, keep_days_max, entries_max);
         self
     }

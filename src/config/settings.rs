@@ -11,6 +11,7 @@ use crate::config::ConfigError;
 use crate::config::fragment::{Fragment, Mode, ProxyKind};
 use crate::decision::Tier;
 use crate::ledger;
+use crate::permit::keys::OVERLAP_DEFAULT;
 use crate::proxy::Provider;
 
 /// Everything the daemon is told. The defaults are an installed system's.
@@ -79,6 +80,8 @@ pub struct Settings {
     pub issuer: String,
     /// How long a permit holds.
     pub permit_lifetime: Duration,
+    /// How long a retired key counts for permits it signed before; 0 for a key that may be stolen.
+    pub key_overlap: Duration,
     /// Where the refusal ledger lies.
     pub ledger_folder: PathBuf,
     /// How long a refusal is remembered.
@@ -177,6 +180,9 @@ impl Settings {
             keys: path(permit.keys, "/var/lib/steadfast/keys"),
             issuer,
             permit_lifetime: millis("permit.lifetime_ms", 100, 600_000, permit.lifetime_ms.unwrap_or(10_000))?,
+            key_overlap: Range { key: "permit.key_overlap_s", low: 0, high: 3_600 }
+                .check(permit.key_overlap_s.map_or(OVERLAP_DEFAULT.as_secs(), u64::from))
+                .map(Duration::from_secs)?,
             ledger_folder: path(ledger.folder, "/var/lib/steadfast/ledger"),
             ledger_keep_max: days("ledger.keep_days_max", 3_650, ledger.keep_days_max.unwrap_or(30))?,
             ledger_entries_max: Range { key: "ledger.entries_max", low: 1, high: ledger::ENTRIES_MAX }
@@ -220,6 +226,7 @@ mod tests {
             ("audit", "evidence_bytes_max", 64 << 30, (64 << 30) + 1),
             ("permit", "lifetime_ms", 600_000, 600_001),
             ("permit", "lifetime_ms", 100, 99),
+            ("permit", "key_overlap_s", 3_600, 3_601),
             ("ledger", "keep_days_max", 1, 0),
             ("ledger", "keep_days_max", 3_650, 3_651),
             ("ledger", "entries_max", 65_536, 65_537),

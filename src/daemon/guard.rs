@@ -2,12 +2,14 @@
 //! then lets it leave.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 
 use crate::answer::{self, Details};
 use crate::audit::chain::{AuditError, AuditLog};
+use crate::audit::clock::wall_clock;
 use crate::audit::journal::{Journal, VetoNote};
 use crate::audit::read;
 use crate::audit::recent::{Answered, Glimpse, Recent};
@@ -20,7 +22,7 @@ use crate::constitution::nearest::NearRule;
 use crate::decision::{Decision, Failure, Veto, release};
 use crate::intake::{Answer, Call, Client, Denied, Face, Guard, Mode, Request, State, Verdict, boot_clock};
 use crate::ledger::Ledger;
-use crate::permit::keys::{Keys, system_random};
+use crate::permit::keys::{Keys, Rotation, system_random};
 use crate::permit::{self, Grant, Moment, Nonce, Subject};
 use crate::triple::{Digest, Triple};
 
@@ -162,6 +164,7 @@ impl Watchman {
     /// Signs a leave or a release.
     fn sign(&self, subject: Subject<'_>, open: &Open, guard: &GuardIdentity) -> Result<(Vec<u8>, PermitNote), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Internal(format!("no permit can be signed: {error}"));
+        // Read before the key is taken: what the old key signs during a rotation is then dated before its retirement.
         let now = Moment::now().map_err(|error| failed(&error))?;
         let nonce = Nonce::random().map_err(|error| failed(&error))?;
         let lifetime = self.settings.permit_lifetime;
@@ -177,7 +180,7 @@ impl Watchman {
             lifetime,
             nonce,
         };
-        let token = permit::sign(subject, &grant, self.keys.signing()).map_err(|error| failed(&error))?;
+        let token = permit::sign(subject, &grant, &self.keys.signing()).map_err(|error| failed(&error))?;
         let lifetime_ns = u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX);
         let note = PermitNote {
             nonce: hex::encode(nonce.0),
@@ -354,6 +357,7 @@ impl Guard for Watchman {
             ("refusals_remembered".to_owned(), json!(self.ledger.len())),
             ("evidence_lost".to_owned(), json!(self.exhibits.as_ref().map(Exhibits::lost))),
             ("public_keys".to_owned(), json!(self.keys.public().to_jwk_set().ok())),
+            ("keys_archived".to_owned(), json!(self.keys.archive().iter().count())),
         ])
     }
 
@@ -409,6 +413,30 @@ impl Guard for Watchman {
         Ok(token)
     }
 
+    async fn rotate_key(&self, client: &Client) -> Result<String, Denied> {
+        let refused = |error: &dyn std::fmt::Display| Denied::NotPossible(error.to_string());
+        let keys = Arc::clone(&self.keys);
+        let rotated = tokio::task::spawn_blocking(move || keys.rotate(|| wall_clock().as_secs(), system_random)).await;
+        let Rotation { retired, key, undated } =
+            rotated.map_err(|error| refused(&error))?.map_err(|error| refused(&error))?;
+        tracing::info!(by = client.bus_name, retired = %retired.id(), key = %key.id(), "key rotated");
+        withdraw_when_due(Arc::clone(&self.keys));
+        // Behind the rotation: no checkpoint that follows this record may be the old key's.
+        let event = Event::KeyRotated {
+            retired: hex::encode(retired.as_bytes()),
+            key: hex::encode(key.as_bytes()),
+            by: record_client(client),
+        };
+        let done = |what: &str, error: &dyn std::fmt::Display| {
+            Denied::NotPossible(format!("key {} is in use now, but {what}: {error}", key.id()))
+        };
+        self.store(event).await.map_err(|error| done("that could not be recorded", &error))?;
+        match undated {
+            Some(error) => Err(done("the old one could not be marked as retired", &error)),
+            None => Ok(key.id().to_string()),
+        }
+    }
+
     async fn forget(&self, task: Digest, client: &Client) -> Result<(), Denied> {
         let refused = |error: &dyn std::fmt::Display| Denied::NotPossible(error.to_string());
         if !self.ledger.knows(task) {
@@ -442,6 +470,23 @@ impl Watchman {
         };
         swapped.map_err(|_| "the inference thread ended".to_owned())?.map_err(|error| error.to_string())
     }
+}
+
+/// Takes each retired key off the published list once its overlap has ended, for verifiers that read no dates.
+pub(super) fn withdraw_when_due(keys: Arc<Keys>) {
+    tokio::spawn(async move {
+        loop {
+            let own = Arc::clone(&keys);
+            let withdrawn = tokio::task::spawn_blocking(move || own.withdraw(wall_clock().as_secs())).await;
+            let ends_unix_s = match withdrawn {
+                Ok(Ok(Some(ends_unix_s))) => ends_unix_s,
+                Ok(Ok(None)) | Err(_) => return,
+                Ok(Err(error)) => return tracing::warn!(%error, "a retired key stays on the published list"),
+            };
+            let left_s = ends_unix_s.saturating_sub(wall_clock().as_secs());
+            tokio::time::sleep(Duration::from_secs(left_s.saturating_add(1))).await;
+        }
+    });
 }
 
 /// The first half of a check's record.

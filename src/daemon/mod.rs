@@ -186,6 +186,7 @@ async fn judge(
     told: &mut Told,
 ) -> Result<(), Ending> {
     watchman.started(identity).map_err(Ending::Fault)?;
+    guard::withdraw_when_due(Arc::clone(&watchman.keys));
     let mode = watchman.settings.mode;
     readiness.ready(&format!("judging in mode {mode}")).context("systemd cannot be told").map_err(Ending::Fault)?;
     tracing::info!(%mode, "ready");
@@ -226,12 +227,12 @@ async fn reload(watchman: &Watchman, readiness: &Readiness) -> Result<(), Ending
 /// Opens everything that is written to.
 fn open(settings: &Settings, face: &Face, queue: &Arc<Queue>) -> anyhow::Result<Watchman> {
     let now = Moment::now().context("the clocks cannot be read")?;
-    let keys = Arc::new(Keys::open_or_create(&settings.keys, now.unix_s, system_random)?);
-    let signing = Arc::clone(&keys);
-    let signer = Signer {
-        public: *keys.signing().public().as_bytes(),
-        sign: Box::new(move |message| signing.signing().sign_checkpoint(message)),
-    };
+    let keys = Arc::new(Keys::open_or_create(&settings.keys, settings.key_overlap, now.unix_s, system_random)?);
+    let signs = Arc::clone(&keys);
+    let signer = Signer(Box::new(move |message| {
+        let key = signs.signing();
+        (*key.public().as_bytes(), key.sign_checkpoint(message))
+    }));
     let log = AuditLog::open(chain_settings(settings), Clock::system()?, Some(signer))?;
     let opened = log.opened();
     if !opened.undecided.is_empty() {

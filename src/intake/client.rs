@@ -9,6 +9,9 @@ use zbus::zvariant::{Fd, OwnedValue, Value};
 
 use super::bus::{NAME, PATH};
 
+/// The administrators' interface.
+const ADMIN: &str = "org.steadfast.Guard1.Admin";
+
 /// Time past the deadline after which silence is taken for a veto.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,9 @@ pub enum Silence {
     /// The bus, the name or the call failed.
     #[error("{0}")]
     Bus(#[from] zbus::Error),
+    /// The guard says why it does not do it.
+    #[error("{0}")]
+    Refused(String),
     /// Nothing came back in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -119,6 +125,21 @@ impl Client {
     pub async fn explain(&self, check_id: &str) -> Result<serde_json::Map<String, serde_json::Value>, Silence> {
         let message = soon(self.call("Explain", &(check_id,))).await??;
         Ok(plain(message.body().deserialize::<HashMap<String, OwnedValue>>()?))
+    }
+
+    /// Has the guard take a new signing key into use, and gives its id. For members of `steadfast-admin`.
+    ///
+    /// # Errors
+    /// When there is no answer, the caller may not, or the guard says why it is not done.
+    pub async fn rotate_key(&self) -> Result<String, Silence> {
+        let call = self.connection.call_method(Some(NAME), PATH, Some(ADMIN), "RotateKey", &());
+        let message = match soon(call).await? {
+            Err(zbus::Error::MethodError(name, Some(why), _)) if name == "org.freedesktop.DBus.Error.Failed" => {
+                return Err(Silence::Refused(why));
+            }
+            answer => answer?,
+        };
+        Ok(message.body().deserialize()?)
     }
 
     /// Calls `each` for every `Vetoed` and `StateChanged` signal until the bus goes away.

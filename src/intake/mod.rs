@@ -150,6 +150,12 @@ pub trait Guard: Send + Sync + 'static {
         client: &Client,
     ) -> impl Future<Output = Result<Vec<u8>, Denied>> + Send;
 
+    /// Takes a new signing key into use: its id.
+    ///
+    /// # Errors
+    /// When the old one stays, or the new one is in use and that could not be written down whole.
+    fn rotate_key(&self, client: &Client) -> impl Future<Output = Result<String, Denied>> + Send;
+
     /// Drops what the ledger remembers of a task.
     ///
     /// # Errors

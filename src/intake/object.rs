@@ -229,6 +229,18 @@ impl<G: Guard> Operations<G> {
         Ok(self.desk.guard.release(check_id, note, &client).await?)
     }
 
+    /// Takes a new signing key into use; the old one's public half stays good for the permits it signed, for as long
+    /// as the overlap is configured. Gives the new key's id.
+    #[zbus(out_args("key_id"))]
+    async fn rotate_key(
+        &self,
+        #[zbus(connection)] connection: &Connection,
+        #[zbus(header)] header: Header<'_>,
+    ) -> fdo::Result<String> {
+        let client = self.desk.client(connection, &header).await;
+        Ok(self.desk.guard.rotate_key(&client).await?)
+    }
+
     /// Drops what the ledger remembers of a task.
     async fn forget(
         &self,

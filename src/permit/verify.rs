@@ -114,6 +114,14 @@ pub enum Rejection {
     /// Signed with a key after that key was retired.
     #[error("key {0} was retired before this was signed")]
     RetiredKey(KeyId),
+    /// Signed with a retired key whose overlap has ended.
+    #[error("key {key} was retired and its overlap ended {ago_s} s ago")]
+    OverlapEnded {
+        /// Which key.
+        key: KeyId,
+        /// Since when, in seconds.
+        ago_s: u64,
+    },
     /// Another guard's.
     #[error("issued by {0:?}")]
     Issuer(String),
@@ -196,10 +204,7 @@ impl Verifier {
         nonces: &impl NonceStore,
     ) -> Result<Accepted, Rejection> {
         let claims = self.examine(token, parts, expectation)?;
-        let now_unix_s = match expectation.clock {
-            Clock::SameMachine(moment) => moment.unix_s,
-            Clock::Elsewhere { unix_s, .. } => unix_s,
-        };
+        let (now_unix_s, _) = wall(expectation.clock);
         nonces.spend(claims.nonce, claims.expires_unix_s, now_unix_s)?;
         Ok(Accepted { claims })
     }
@@ -209,7 +214,7 @@ impl Verifier {
     /// # Errors
     /// The first thing found wrong.
     pub fn examine(&self, token: &[u8], parts: Parts<'_>, expectation: &Expectation<'_>) -> Result<Claims, Rejection> {
-        let claims = self.authentic(token)?;
+        let claims = self.authentic(token, expectation.clock)?;
         if claims.issuer != expectation.issuer {
             return Err(Rejection::Issuer(claims.issuer));
         }
@@ -224,24 +229,35 @@ impl Verifier {
         Ok(claims)
     }
 
-    /// What a trusted key signed, whatever it is good for.
-    fn authentic(&self, token: &[u8]) -> Result<Claims, Rejection> {
+    /// What a trusted key signed while it was to be trusted, whatever it is good for.
+    fn authentic(&self, token: &[u8], clock: Clock) -> Result<Claims, Rejection> {
         let envelope = claims::open(token)?;
         let key = self.keys.find(envelope.key_id).ok_or(Rejection::UnknownKey(envelope.key_id))?;
         key.verify(&envelope.signed, &envelope.signature).map_err(|_| Rejection::Signature)?;
         let claims = claims::decode(&envelope.payload)?;
-        if key.retired_unix_s().is_some_and(|retired_unix_s| claims.issued_unix_s > retired_unix_s) {
+        let Some(retirement) = key.retirement() else { return Ok(claims) };
+        if claims.issued_unix_s > retirement.retired_unix_s {
             return Err(Rejection::RetiredKey(key.id()));
+        }
+        let (unix_s, leeway_s) = wall(clock);
+        let until_unix_s = retirement.permits_until_unix_s;
+        if unix_s > until_unix_s.saturating_add(leeway_s) {
+            return Err(Rejection::OverlapEnded { key: key.id(), ago_s: unix_s.saturating_sub(until_unix_s) });
         }
         Ok(claims)
     }
 }
 
-fn alive(claims: &Claims, clock: Clock) -> Result<(), Rejection> {
-    let (unix_s, leeway_s) = match clock {
+/// The wall clock of whoever verifies, and how far it may be off, in seconds.
+fn wall(clock: Clock) -> (u64, u64) {
+    match clock {
         Clock::SameMachine(moment) => (moment.unix_s, 0),
         Clock::Elsewhere { unix_s, leeway_s } => (unix_s, leeway_s.min(LEEWAY_S_MAX)),
-    };
+    }
+}
+
+fn alive(claims: &Claims, clock: Clock) -> Result<(), Rejection> {
+    let (unix_s, leeway_s) = wall(clock);
     let (issued, expires) = (claims.issued_unix_s, claims.expires_unix_s);
     if expires.checked_sub(issued).is_none_or(|lifetime_s| lifetime_s > LIFETIME_MAX.as_secs()) {
         return Err(Rejection::Lifetime);

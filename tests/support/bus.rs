@@ -190,6 +190,11 @@ impl Guard for Stub {
         Ok(b"released".to_vec())
     }
 
+    async fn rotate_key(&self, client: &Client) -> Result<String, Denied> {
+        self.administered.lock().expect("administered").push(format!("rotate by {:?}", client.uid));
+        Ok("0123456789abcdef".to_owned())
+    }
+
     async fn forget(&self, task: Digest, _client: &Client) -> Result<(), Denied> {
         self.administered.lock().expect("administered").push(format!("forget {task}"));
         Ok(())

@@ -110,10 +110,10 @@ impl Home {
         self.spawn_by(at(offset_s, env!("CARGO_BIN_EXE_steadfastd")))
     }
 
-    /// Starts the daemon with this in its environment.
-    pub fn spawn_with(&self, variable: &str) -> Daemon {
+    /// Starts the daemon with these in its environment.
+    pub fn spawn_with(&self, variables: &[&str]) -> Daemon {
         let mut command = Command::new("env");
-        command.arg(variable).arg(env!("CARGO_BIN_EXE_steadfastd"));
+        command.args(variables).arg(env!("CARGO_BIN_EXE_steadfastd"));
         self.spawn_by(command)
     }
 

@@ -26,6 +26,8 @@ pub struct Planner {
     rest: Duration,
     /// The checks that were answered, with the verdict each had.
     checks: Mutex<Vec<(String, String)>>,
+    /// The permits that came with answers.
+    permits: Mutex<Vec<Vec<u8>>>,
     /// The text details of the last answer.
     last: Mutex<BTreeMap<String, String>>,
 }
@@ -38,7 +40,8 @@ impl Planner {
             .build()
             .await
             .expect("a connection");
-        Self { connection, rest: Duration::from_millis(20), checks: Mutex::default(), last: Mutex::default() }
+        let rest = Duration::from_millis(20);
+        Self { connection, rest, checks: Mutex::default(), permits: Mutex::default(), last: Mutex::default() }
     }
 
     /// One that does not rest.
@@ -82,6 +85,9 @@ impl Planner {
         let texts =
             details.iter().filter_map(|(name, value)| Some((name.clone(), <&str>::try_from(value).ok()?.to_owned())));
         *self.last.lock().expect("last") = texts.collect();
+        if !permit.is_empty() {
+            self.permits.lock().expect("permits").push(permit.clone());
+        }
         match (verdict.as_str(), permit.is_empty()) {
             ("permit", true) => "permit without a permit".to_owned(),
             ("permit", false) | (_, true) => format!("{verdict} {reason}").trim_end().to_owned(),
@@ -136,8 +142,19 @@ impl Planner {
         self.checks.lock().expect("checks").clone()
     }
 
+    /// Its unique name on the bus, for which permits are where no audience is given.
+    pub fn name(&self) -> String {
+        self.connection.unique_name().expect("a name").to_string()
+    }
+
+    /// The last permit that came with an answer.
+    pub fn last_permit(&self) -> Vec<u8> {
+        self.permits.lock().expect("permits").last().cloned().unwrap_or_default()
+    }
+
     /// Forgets the checks that were answered.
     pub fn forget(&self) {
+        self.permits.lock().expect("permits").clear();
         self.checks.lock().expect("checks").clear();
     }
 
