@@ -373,6 +373,38 @@ fn a_log_signed_with_three_keys_verifies_and_a_retired_key_signs_nothing_more() 
 }
 
 #[test]
+fn a_wall_clock_set_ten_years_ahead_ages_no_record() {
+    const DECADE_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings { segment_bytes_max: 4096, ..Settings::durable(dir.path()) };
+    settings.retention.age_max = Some(Duration::from_secs(365 * 86_400));
+    let ahead = std::sync::Arc::new(AtomicU64::new(0));
+    let ticks = AtomicU64::new(1);
+    let stepping = || {
+        let ahead = std::sync::Arc::clone(&ahead);
+        let ticks = AtomicU64::new(ticks.fetch_add(1_000_000, Ordering::Relaxed));
+        Clock::new(move || {
+            let stamp = stamp(ticks.fetch_add(1, Ordering::Relaxed) * 1_000_000);
+            Stamp { wall_ns: stamp.wall_ns + ahead.load(Ordering::Relaxed), ..stamp }
+        })
+    };
+    let log = AuditLog::open(settings.clone(), stepping(), Some(signer())).expect("opens");
+    (1..=20).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    ahead.store(DECADE_NS, Ordering::Relaxed);
+    (21..=60).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    drop(log);
+    assert_eq!(whole(dir.path()).dropped, 0, "set ahead while the log is open");
+    let kept = records(dir.path());
+    assert!(kept.iter().any(|record| record.at.wall_ns > DECADE_NS), "the records say what the clock showed");
+
+    // Years that have gone by when the log is opened are years.
+    let log = AuditLog::open(settings, stepping(), Some(signer())).expect("opens");
+    (61..=80).for_each(|n| assert!(put(&log, received(n)).sequence > 0));
+    drop(log);
+    assert!(whole(dir.path()).dropped > 0);
+}
+
+#[test]
 fn a_forged_signature_is_seen() {
     let dir = tempfile::tempdir().expect("a directory");
     let forger = Signer(Box::new(|_| (public()[0], [1; 64])));

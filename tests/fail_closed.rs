@@ -106,6 +106,7 @@ fn no_fault_ends_in_a_permit() {
             in_a_runtime(evidence(table, &bus));
             in_a_runtime(disks_and_journals(table, &bus));
             in_a_runtime(clocks(table, &bus));
+            in_a_runtime(stepping_clocks(table, &bus));
         },
         |table| {
             let bus = PrivateBus::start();
@@ -1093,6 +1094,140 @@ async fn clocks(table: &mut Table, bus: &PrivateBus) {
         table.put(what, "steadfast permit verify in a time namespace", expected, got, offset_s == 0);
     }
     table.row("stop after the clocks", "SIGTERM", "exit 0", daemon.stop());
+}
+
+/// A wall clock that is set while the daemon judges. Namespaces hold no wall clock, so a library moves it.
+async fn stepping_clocks(table: &mut Table, bus: &PrivateBus) {
+    const HOUR_S: i64 = 3600;
+    const DECADE_S: i64 = 10 * 365 * 24 * HOUR_S;
+    let home = Home::new(&bus.address);
+    home.configure("[permit]\nlifetime_ms = 2000\n");
+    let library = home.at("wall_clock.so");
+    let source = repository().join("tests/support/wall_clock.c");
+    let built = Command::new("gcc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return table.skip("wall clock set under the running daemon", "no gcc");
+    }
+    let set = |offset_s: i64| {
+        use std::os::unix::fs::FileExt as _;
+        let file = File::options().write(true).create(true).truncate(false).open(home.at("offset")).expect("opened");
+        file.write_all_at(&offset_s.to_ne_bytes(), 0).expect("written");
+    };
+    set(0);
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let offset = format!("WALL_CLOCK_OFFSET={}", home.at("offset").display());
+    let mut daemon = home.spawn_with(&[&preload, &offset]);
+    assert_eq!(daemon.wait_until_ready(), "ready", "{}", daemon.said());
+    let planner = Planner::new(&bus.address).await;
+    let refusal = planner.check(sealed(&photo()), "bring the knife", "I can't: it is dangerous.", Options::new()).await;
+    assert_eq!(refusal, "refusal");
+
+    let lifetime = Duration::from_secs(2);
+    for (what, offset_s) in [
+        ("set an hour ahead", HOUR_S),
+        ("set two hours back", -HOUR_S),
+        ("set ten years ahead", DECADE_S),
+        ("set ten years back", -DECADE_S),
+        ("set right again", 0),
+    ] {
+        let (mut answers, mut ends) = (Vec::new(), Vec::new());
+        for step in 0..12 {
+            if step == 4 {
+                set(offset_s);
+            }
+            let before = boot_clock();
+            answers.push(planner.good().await);
+            let after = boot_clock();
+            let (_, end) = times_of(&planner.last_permit());
+            ends.push(before + lifetime <= end && end <= after + lifetime);
+        }
+        answers.dedup();
+        table.control(&format!("wall clock {what}"), "under the daemon, 12 checks", "permit", answers.join(" and "));
+        let kept = if ends.iter().all(|kept| *kept) { "2 s on the boot clock" } else { "another time" };
+        table.row(&format!("wall clock {what}: lifetimes"), "as above", "2 s on the boot clock", kept);
+        let bent = planner.check(sealed(&photo()), "bring the knife", PLAN, Options::new()).await;
+        table.row(&format!("wall clock {what}: a refusal"), "a plan for it", "veto flipped-refusal", bent);
+    }
+    set(-100 * 365 * 24 * HOUR_S);
+    table.row("wall clock before 1970", "under the daemon", "veto internal", planner.good().await);
+    set(0);
+
+    assert_eq!(planner.good().await, "permit");
+    let (image, permit) = (home.at("photo.png"), home.at("permit"));
+    fs::write(&image, photo()).expect("written");
+    let audience = planner.name();
+    let verified = |offset_s: i64| {
+        set(offset_s);
+        let output = home
+            .steadfast()
+            .env("LD_PRELOAD", &library)
+            .env("WALL_CLOCK_OFFSET", home.at("offset"))
+            .args(["permit", "verify", "--audience", &audience, "--instruction", GOOD, "--plan", PLAN, "--permit"])
+            .arg(&permit)
+            .arg("--image")
+            .arg(&image)
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = ["expired", "in the future", "deadline on the boot clock"].into_iter().find(|why| told.contains(why));
+        guard::ended(output.status) + &why.map(|why| format!(", {why}")).unwrap_or_default()
+    };
+    fs::write(&permit, planner.last_permit()).expect("written");
+    for (what, offset_s, expected) in [
+        ("a permit at its time", 0, "exit 0"),
+        ("clock set ahead between permit and plan", HOUR_S, "exit 3, expired"),
+        ("clock set back between permit and plan", -HOUR_S, "exit 3, in the future"),
+    ] {
+        table.put(what, "steadfast permit verify", expected, verified(offset_s), offset_s == 0);
+    }
+    // Set back by as much as has gone by, the wall clock says that the permit is fresh for ever.
+    let (issued, over) = times_of(&planner.last_permit());
+    while boot_clock() < over {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let wall = i64::try_from(steadfast::audit::clock::wall_clock().as_secs()).expect("a time");
+    let got = verified(issued - wall);
+    table.row("clock set back to when it was signed", "after its deadline", "exit 3, deadline on the boot clock", got);
+    set(0);
+    table.row("stop after the steps", "SIGTERM", "exit 0", daemon.stop());
+    table.row("the log over the steps", "steadfast log verify", "whole", home.verify());
+    table.row("records over the steps", "the boot clock in the log", "in order, steps seen", order(&home));
+}
+
+/// Whether a log's records follow each other on the boot clock, and whether the wall clock in them jumped both ways.
+fn order(home: &Home) -> String {
+    let stamp = |record: &serde_json::Value| {
+        let at = &record["record"]["at"];
+        (at["boot_ns"].as_u64().expect("a time"), at["wall_ns"].as_u64().expect("a time"))
+    };
+    // Checks alone: a checkpoint is stamped by the writer, which may be a moment behind a check that is on its way.
+    let records = home.records();
+    let of_checks = records.iter().filter(|record| matches!(kind(record), "received" | "decided"));
+    let stamps: Vec<(u64, u64)> = of_checks.map(stamp).collect();
+    let pairs = || stamps.windows(2).map(|pair| (pair[0], pair[1]));
+    let in_order = pairs().all(|(one, next)| one.0 <= next.0);
+    let back = pairs().any(|(one, next)| next.1 < one.1);
+    let ahead = pairs().any(|(one, next)| next.1 > one.1.saturating_add(3_000_000_000_000));
+    match (in_order, back && ahead) {
+        (true, true) => "in order, steps seen".to_owned(),
+        (true, false) => "no step seen".to_owned(),
+        (false, _) => "not in order".to_owned(),
+    }
+}
+
+/// When a permit was signed, by the wall clock, and its deadline on the boot clock.
+fn times_of(token: &[u8]) -> (i64, Duration) {
+    use coset::cbor::value::Value as Cbor;
+    use coset::{CborSerializable as _, CoseSign1, TaggedCborSerializable as _};
+    const ISSUED: i64 = 6;
+    const DEADLINE: i64 = -70_009;
+    let payload = CoseSign1::from_tagged_slice(token).expect("a permit").payload.expect("claims");
+    let claims = Cbor::from_slice(&payload).expect("claims").into_map().expect("a map");
+    let number = |label: i64| {
+        let (_, value) = claims.iter().find(|(name, _)| *name == Cbor::from(label)).expect("the claim");
+        i64::try_from(value.as_integer().expect("a number")).expect("a time")
+    };
+    (number(ISSUED), Duration::from_nanos(u64::try_from(number(DEADLINE)).expect("a time")))
 }
 
 /// Keys that are rotated while the daemon judges, and what becomes of what they signed.

@@ -141,7 +141,10 @@ impl Evidence {
         }
         sync_dir(&self.dir.join("images"))?;
         // The page last: a page never names an image that is not there.
-        let name = format!("{:020}-{}.json", vetoed.at.wall_ns, vetoed.check_id);
+        // Behind every other, also where the wall clock was set back: the name says what goes first.
+        let newest = self.pages.last_key_value().and_then(|(name, _)| name.split('-').next()?.parse::<u64>().ok());
+        let place = newest.map_or(vetoed.at.wall_ns, |newest| vetoed.at.wall_ns.max(newest.saturating_add(1)));
+        let name = format!("{place:020}-{}.json", vetoed.check_id);
         let path = self.dir.join("vetoes").join(&name);
         write_new(&path, &json)?;
         sync_dir(&self.dir.join("vetoes"))?;
@@ -271,6 +274,19 @@ mod tests {
         }
         assert_eq!(page_of(dir.path(), CheckId::from_bytes([3; 16])).expect("readable"), Some(page));
         assert_eq!(page_of(dir.path(), CheckId::from_bytes([1; 16])).expect("readable"), None);
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_make_the_newest_evidence_the_first_to_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let none: [Arc<Glimpse>; 0] = [];
+        let mut evidence = Evidence::open(dir.path(), 8000).expect("opens");
+        let kept = |id: u8| page_of(dir.path(), CheckId::from_bytes([id; 16])).expect("readable").is_some();
+        for id in (1..=20).rev() {
+            evidence.keep(&glimpse(id, &[id; 1000]), &none).expect("written").expect("fits");
+            assert!(kept(id), "{id}");
+        }
+        assert!(kept(2) && !kept(20));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::chain::{AuditError, Completion, Opened, Order, Policy, Settings, Shared, Signer, Stored};
 use super::clock::Clock;
 use super::frame::{HEADER_BYTES, Header};
-use super::record::{Checkpoint, Event, Record, Retired, Sealed, SegmentOpened, checkpoint_message};
+use super::record::{Checkpoint, Event, Record, Retired, Sealed, SegmentOpened, Stamp, checkpoint_message};
 use super::recovery::{BEGINNING, Found, Mark, Position, Undecided};
 use super::retention::{self, Act};
 use super::segment;
@@ -104,6 +104,7 @@ pub(super) struct Writer {
     /// Sequence number and boot time of the last checkpoint.
     checkpoint: (u64, u64),
     synced_boot_ns: u64,
+    opened_at: Stamp,
     retention_due: bool,
     /// Whether a step of retention may have been written down and not carried out.
     unfinished: bool,
@@ -130,7 +131,8 @@ impl Writer {
         });
         let path = segment::path_of(&settings.dir, found.segment);
         let medium = open_medium(&path).map_err(|error| failed("open", path, error))?;
-        let boot_ns = clock.now().boot_ns;
+        let opened_at = clock.now();
+        let boot_ns = opened_at.boot_ns;
         let opened = Opened {
             sequence: found.position.sequence,
             tail: found.tail.clone(),
@@ -152,6 +154,7 @@ impl Writer {
             retired: found.retired,
             checkpoint: (found.position.sequence, boot_ns),
             synced_boot_ns: boot_ns,
+            opened_at,
             retention_due: true,
             unfinished: true,
             failing: None,
@@ -461,8 +464,14 @@ impl Writer {
             return;
         }
         if std::mem::take(&mut self.retention_due) {
-            self.retire(now.wall_ns);
+            self.retire(self.steady_wall_ns(&now));
         }
+    }
+
+    /// The wall clock as it would be had nobody set it ahead since the log was opened: a step ages no record.
+    fn steady_wall_ns(&self, now: &Stamp) -> u64 {
+        let since_ns = now.boot_ns.saturating_sub(self.opened_at.boot_ns);
+        now.wall_ns.min(self.opened_at.wall_ns.saturating_add(since_ns))
     }
 
     /// Takes out what the bounds ask for, one piece at a time, each written down before it goes.

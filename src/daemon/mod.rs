@@ -134,7 +134,7 @@ async fn serve(config: &Path) -> Result<(), Ending> {
         .map_err(|error| Ending::Fault(error.into()))?;
 
     let (ready, loaded) = oneshot::channel();
-    let worker = start_worker(&settings, rules, LedgerMemory(Arc::clone(&watchman.ledger)), &queue, ready)
+    let worker = start_worker(&settings, rules, LedgerMemory::new(Arc::clone(&watchman.ledger)), &queue, ready)
         .map_err(Ending::Fault)?;
     let readiness = Readiness::from_environment();
     let started = tokio::select! {

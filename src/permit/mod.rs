@@ -10,7 +10,7 @@ pub mod nonces;
 pub mod verify;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -73,8 +73,10 @@ impl Moment {
         let boot = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(boot.tv_sec).map_err(before_zero)?;
         let nanoseconds = u64::try_from(boot.tv_nsec).map_err(before_zero)?;
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks a permit lives by")]
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| io::ErrorKind::InvalidData)?;
         Ok(Self {
-            unix_s: u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).map_err(before_zero)?,
+            unix_s: wall.as_secs(),
             boot_id: BootId(bytes),
             boottime_ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
         })
