@@ -1,5 +1,7 @@
 //! The seeds under `fuzz/corpus`, run through the same properties as the fuzz targets, on the stable toolchain and
-//! without a fuzzer: each once as it is, and each broken in a few hundred places.
+//! without a fuzzer: each once as it is, each broken in a hundred ways, and then a thousand inputs a target that are
+//! broken out of one another, spliced, and sown with the target's dictionary. The fuzzer itself stays out of `make test`:
+//! building everything once more with its counters takes minutes, and `make fuzz` does it.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +23,8 @@ use rand_chacha::ChaCha8Rng;
 
 /// Broken copies of each seed.
 const BROKEN_COPIES: usize = 100;
+/// Inputs made up for each target.
+const MADE_UP: usize = 1_000;
 
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -53,6 +57,60 @@ fn broken(seed: &[u8], draw: &mut ChaCha8Rng) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The words of a target's dictionary, written as libFuzzer reads them.
+fn words(target: &str) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/dictionaries").join(target);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let quoted = |line: &str| {
+        let mut word = Vec::new();
+        let mut rest = line.trim().strip_prefix('"')?.strip_suffix('"')?.as_bytes().iter();
+        while let Some(&byte) = rest.next() {
+            match (byte, byte == b'\\' && rest.as_slice().first() == Some(&b'x')) {
+                (_, true) => {
+                    let digits = std::str::from_utf8(rest.as_slice().get(1..3)?).ok()?;
+                    word.push(u8::from_str_radix(digits, 16).ok()?);
+                    rest = rest.as_slice()[3..].iter();
+                }
+                (b'\\', false) => word.push(*rest.next()?),
+                (byte, false) => word.push(byte),
+            }
+        }
+        Some(word)
+    };
+    text.lines().filter_map(quoted).collect()
+}
+
+/// What a fuzzer without eyes makes up: every input may become the parent of others.
+#[test]
+fn a_thousand_inputs_made_up_from_the_seeds_keep_the_properties() {
+    for (target, property) in properties::TARGETS {
+        let words = words(target);
+        let mut pool: Vec<Vec<u8>> = seeds(target).into_iter().map(|(_, seed)| seed).collect();
+        pool.retain(|seed| seed.len() <= 4096);
+        assert!(!pool.is_empty(), "{target} has small seeds");
+        let mut draw = ChaCha8Rng::seed_from_u64(7);
+        for number in 0..MADE_UP {
+            let mut made = broken(&pool[draw.random_range(0..pool.len())], &mut draw);
+            if draw.random_ratio(1, 3) {
+                let other = &pool[draw.random_range(0..pool.len())];
+                made.truncate(draw.random_range(0..=made.len()));
+                made.extend_from_slice(&other[draw.random_range(0..=other.len())..]);
+            }
+            if !words.is_empty() && draw.random_ratio(1, 2) {
+                let at = draw.random_range(0..=made.len());
+                made.splice(at..at, words[draw.random_range(0..words.len())].iter().copied());
+            }
+            made.truncate(4096);
+            let outcome = std::panic::catch_unwind(|| property(&made));
+            assert!(outcome.is_ok(), "{target}: made up {number}: {:?}", String::from_utf8_lossy(&made));
+            if draw.random_ratio(1, 10) {
+                pool.push(made);
+            }
+        }
+        println!("{target}: {MADE_UP} inputs, {} words", words.len());
+    }
 }
 
 #[test]

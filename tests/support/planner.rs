@@ -72,7 +72,10 @@ impl Planner {
 
     /// Calls a method of the guard's first interface.
     pub async fn call<B: serde::Serialize + DynamicType>(&self, member: &str, body: &B) -> String {
-        tokio::time::sleep(self.rest).await;
+        // Even a rest of nothing would last until the timer's next millisecond.
+        if !self.rest.is_zero() {
+            tokio::time::sleep(self.rest).await;
+        }
         let message = match self.connection.call_method(Some(NAME), PATH, Some(NAME), member, body).await {
             Ok(message) => message,
             Err(error) => return self.failed(&error),
