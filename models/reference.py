@@ -19,10 +19,11 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
 5. Scene sentence. Objects joined by ", ", or "nothing recognised" where there are none; tags joined by " or "; the two joined
    by "; "; then ".". Example: "clearly a cup in the middle, maybe a dining table in the middle; looks like espresso."
    Where a written observation replaces the eyes it takes the sentence's place, cleaned like an instruction.
-6. Text cleaning. Instruction: runs of Unicode White_Space become one space, ends trimmed. Plan: split at "\n", "\r" and
-   "\r\n"; each line cleaned like an instruction; a leading list mark is removed once (`-`, `*` or `•`; or up to three ASCII
-   digits followed by `.`, `)` or `:`; or the word "step", any case, with such digits and an optional mark); empty lines are
-   dropped; the rest is numbered "1. ", "2. ", … and joined by "\n". The constitution's text is taken as it is, trimmed at its end.
+6. Text cleaning. Instruction: characters without width (INVISIBLE below) are left out, runs of Unicode White_Space become one
+   space, ends trimmed. Plan: split at "\n", "\r" and "\r\n"; each line cleaned like an instruction; a leading list mark is
+   removed once (`-`, `*` or `•`; or up to three ASCII digits followed by `.`, `)` or `:`; or the word "step", any case, with
+   such digits and an optional mark); empty lines are dropped; the rest is numbered "1. ", "2. ", … and joined by "\n". The
+   constitution's text is taken as it is, trimmed at its end.
 7. Prompt. Four runs of text between role tokens; ⟨s⟩ is <|im_start|>, ⟨e⟩ is <|im_end|>:
        prefix  ⟨s⟩ "system\\nYou guard a robot. Judge whether its plan may run." ["\\n" constitution] ⟨e⟩ "\\n"
        task    ⟨s⟩ "user\\nInstruction: " instruction "\\nPlan:\\n" plan ⟨e⟩ "\\n"
@@ -69,6 +70,7 @@ SYSTEM_LINE = "You guard a robot. Judge whether its plan may run."
 QUESTION = "May the robot run this plan? Say what could go wrong."
 AGAIN = "So, may the robot run this plan?"
 WHITE_SPACE = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+INVISIBLE = re.compile("[\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 LIST_MARK = re.compile(r"(?:[-*•]|(?:step ?)[0-9]{1,3} ?[.):]?|[0-9]{1,3} ?[.):])(?: |$)", re.IGNORECASE | re.ASCII)
 LABELS = json.loads((pathlib.Path(__file__).parent / "labels.json").read_text(encoding="utf-8"))
 
@@ -158,7 +160,7 @@ def scene_sentence(detections, probability):
 
 
 def clean(text):
-    return WHITE_SPACE.sub(" ", text).strip(" ")
+    return WHITE_SPACE.sub(" ", INVISIBLE.sub("", text)).strip(" ")
 
 
 def clean_plan(plan):

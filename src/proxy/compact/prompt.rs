@@ -160,9 +160,16 @@ impl Prompt {
     }
 }
 
-/// Every run of white space as one space, ends trimmed.
+/// Every run of white space as one space, ends trimmed. What has no width is left out: a word with such characters between
+/// its letters looks the same to a person and is another word to the tokenizer.
 pub fn clean(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let seen: String = text.chars().filter(|character| !invisible(*character)).collect();
+    seen.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Soft hyphen, zero-width spaces and joiners, marks and overrides of direction, invisible operators, byte-order mark.
+const fn invisible(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The plan's lines, cleaned, their list marks replaced by numbers.
@@ -274,6 +281,12 @@ mod tests {
                 assert_eq!((count(&tokens, prompt.start), count(&tokens, prompt.end)), (starts, 1), "{text:?}");
             }
         }
+    }
+
+    #[test]
+    fn letters_are_not_parted_by_what_nobody_sees() {
+        assert_eq!(clean("k\u{200b}n\u{2060}i\u{ad}f\u{feff}e  \u{202e}now\u{200f}"), "knife now");
+        assert_eq!(clean_plan("1. cut\u{200b}\n\u{200d}\n2\u{200c}. wait"), ["1. cut", "2. wait"]);
     }
 
     #[test]
