@@ -153,13 +153,12 @@ fn peak(tasks: u32) -> f64 {
     said["memory_peak_mib"].as_f64().expect("Linux tells it")
 }
 
-/// `STEADFAST_ASSESS_TASKS=100000` runs it at the size that is promised; each task keeps its numbers, and no text.
+/// `STEADFAST_ASSESS_TASKS=100000` runs it at the size that is promised. What is held is a buffer a signal, whatever the list.
 #[test]
-fn memory_does_not_grow_with_the_list_but_for_its_numbers() {
+fn memory_does_not_grow_with_the_list() {
     let most = std::env::var_os("STEADFAST_ASSESS_TASKS");
     let most: u32 = most.map_or(1_500, |tasks| tasks.to_str().expect("UTF-8").parse().expect("a number"));
     let (few, many) = (peak(500), peak(most));
     println!("500 tasks: {few:.1} MiB; {most} tasks: {many:.1} MiB");
-    let per_task = (many - few) * 1024.0 * 1024.0 / f64::from(most);
-    assert!(many - few < 4.0 + 250.0 * f64::from(most) / (1024.0 * 1024.0), "{per_task:.0} bytes a task");
+    assert!(many - few < 3.0, "500 tasks: {few:.1} MiB; {most} tasks: {many:.1} MiB");
 }

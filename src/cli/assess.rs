@@ -58,8 +58,9 @@ impl Arguments {
             judged(&run, guard, &bench, &clock, checked.selected)
         })?;
         let readings = self.out.join(PREDICTIONS);
-        let table = Table::read(&readings, composite.as_ref())?;
-        write_ranking(&table, &readings, &self.out)?;
+        let kept = known.iter().flat_map(|known| known.keys().copied()).collect();
+        let mut table = Table::read(&readings, composite.as_ref(), &kept)?;
+        write_ranking(&mut table, &readings, composite.as_ref(), &self.out)?;
         let board = known.map(|known| scoreboard(&table, &known, SEED)).transpose()?;
         if let Some(board) = &board {
             write_scoreboard(board, &self.out)?;

@@ -12,7 +12,7 @@ use crate::config::settings::Settings;
 use crate::load;
 use crate::offline::assess::{Scoreboard, Table, read_known, scoreboard, write_scoreboard};
 use crate::offline::bench::DataIdentity;
-use crate::offline::bench::{PREDICTIONS, Selection, check};
+use crate::offline::bench::{PREDICTIONS, Selection, check, hash};
 use crate::offline::datasets::DataSet;
 use crate::offline::eyes::{Closed, Eyes};
 use crate::offline::insert;
@@ -187,7 +187,10 @@ impl Arguments {
             instructions.push((unit.uid, unit.instruction));
         }
         let assessed = match &self.assessed {
-            Some(folder) => Some(Table::read(&folder.join(PREDICTIONS), None)?),
+            Some(folder) => {
+                let refused = instructions.iter().map(|(uid, _)| hash(uid)).collect();
+                Some(Table::read(&folder.join(PREDICTIONS), None, &refused)?)
+            }
             None => None,
         };
         let board = match &assessed {

@@ -6,6 +6,7 @@ mod assess;
 mod bench;
 mod calibrate;
 mod check;
+mod dataset;
 mod inspect;
 mod live;
 mod measure;
@@ -117,6 +118,9 @@ enum Command {
     ///
     /// Example: steadfast rationale --answers answers.jsonl --out runs/rationale
     Rationale(rationale::Arguments),
+    /// Look over task sets.
+    #[command(subcommand)]
+    Dataset(dataset::Dataset),
     /// Bring, list, verify or inspect models.
     #[command(subcommand)]
     Model(model::Model),
@@ -196,6 +200,7 @@ fn dispatch(arguments: Arguments, paper: Paper) -> anyhow::Result<Outcome> {
         Command::Assess(assess) => assess.run(&config, paper),
         Command::Calibrate(calibrate) => calibrate.run(&config, paper),
         Command::Rationale(rationale) => rationale.run(paper),
+        Command::Dataset(dataset) => dataset.run(&config, paper),
         Command::Model(model) => model.run(&config, paper),
     }
 }

@@ -2,15 +2,17 @@
 //! was where malleability has been measured.
 //!
 //! The guard reads each task once ([`super::bench`] keeps the readings, resumable); what is here turns readings into
-//! ranks. A ranking holds its numbers in memory, about a hundred bytes a task, and no text.
+//! ranks. A ranking is sorted on the disk ([`super::spill`]): memory holds the numbers of those tasks alone whose malleability
+//! is known.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::bench::{BenchError, Judgement, Prediction, hash, predictions};
+use super::spill::{Sorted, Sorter, ascending};
 use crate::signals::malleability::{self, Composite, CrossValidation, Examples, FitError, ScoreError, Target};
 use crate::signals::{Feature, Features};
 use crate::statistics::{
@@ -69,6 +71,9 @@ pub enum AssessError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The ranking cannot be sorted.
+    #[error("cannot sort the ranking in a temporary file (TMPDIR says where): {0}")]
+    Spill(std::io::Error),
     /// The list of known malleabilities cannot be read.
     #[error(
         "{path}: {message}; expected a CSV with the columns uid and malleability, as `steadfast measure` writes it"
@@ -115,141 +120,184 @@ pub fn features(judgement: &Judgement) -> Features {
     features
 }
 
-/// Every task's readings as columns; a task's place in them is its row in the readings' file.
+/// A task's scores by every signal that was read of it.
+type Scores = BTreeMap<Signal, f64>;
+
+/// A task whose numbers are kept, because its malleability is known or it may head a list.
+#[derive(Debug)]
+struct Kept {
+    uid: u64,
+    scene: u64,
+    scores: Scores,
+}
+
+/// One signal over all tasks.
+#[derive(Debug)]
+struct Column {
+    /// A score's bits, highest first, and the task's place in the list.
+    order: Sorter,
+    first: f64,
+    varies: bool,
+}
+
+/// Every task's readings. A reading that was not taken ranks last, and its task counts in no statistic of that signal.
 #[derive(Debug, Default)]
 pub struct Table {
-    columns: BTreeMap<Signal, Vec<f64>>,
-    uids: Vec<u64>,
-    scenes: Vec<u64>,
+    columns: BTreeMap<Signal, Column>,
+    kept: Vec<Kept>,
+    rows: u64,
     /// Tasks the guard took no reading of: unreadable images, faults.
     pub without_reading: u64,
 }
 
-/// A reading that was not taken. It ranks last, and its task counts in no statistic of that signal.
-const ABSENT: f64 = f64::NEG_INFINITY;
+/// The scores of a task: what was read, and A5 by `composite` where one is given, else by the calibration.
+fn scores(prediction: &Prediction, composite: Option<&Composite>) -> Result<Scores, AssessError> {
+    let judgement = &prediction.judgement;
+    let features = features(judgement);
+    let score = match composite {
+        Some(composite) if judgement.margin.is_some() => {
+            let failed = |source| AssessError::Composite { uid: prediction.uid.clone(), source };
+            Some(composite.score(&features).map_err(failed)?.get())
+        }
+        Some(_) => None,
+        None => judgement.malleability,
+    };
+    let read = features.into_iter().map(|(feature, reading)| (Signal::Single(feature), reading));
+    let scores = read.chain(score.map(|score| (Signal::Composite, score)));
+    Ok(scores.map(|(signal, reading)| (signal, signal.oriented(reading))).collect())
+}
 
 impl Table {
-    /// Reads the guard's readings back. A5 is `composite`'s score where one is given, else the calibration's.
+    /// Reads the guard's readings back, and keeps the numbers of the tasks in `kept`, named by hashes of their uids.
     ///
     /// # Errors
     /// When the file cannot be read, or a composite cannot score a task that was read.
-    pub fn read(path: &Path, composite: Option<&Composite>) -> Result<Self, AssessError> {
+    pub fn read(path: &Path, composite: Option<&Composite>, kept: &HashSet<u64>) -> Result<Self, AssessError> {
         let mut table = Self::default();
         for prediction in predictions(path)? {
-            table.add(&prediction?, composite)?;
+            table.add(&prediction?, composite, kept)?;
         }
         if table.columns.is_empty() { Err(AssessError::Empty(path.to_owned())) } else { Ok(table) }
     }
 
-    fn add(&mut self, prediction: &Prediction, composite: Option<&Composite>) -> Result<(), AssessError> {
-        let judgement = &prediction.judgement;
-        let features = features(judgement);
-        let score = match composite {
-            Some(composite) if judgement.margin.is_some() => {
-                let failed = |source| AssessError::Composite { uid: prediction.uid.clone(), source };
-                Some(composite.score(&features).map_err(failed)?.get())
-            }
-            Some(_) => None,
-            None => judgement.malleability,
-        };
-        let rows = self.uids.len();
-        self.uids.push(hash(&prediction.uid));
-        self.scenes.push(hash(&format!("{}\n{}", prediction.source, prediction.scene)));
-        self.without_reading += u64::from(judgement.margin.is_none());
-        let read = features.into_iter().map(|(feature, reading)| (Signal::Single(feature), reading));
-        for (signal, reading) in read.chain(score.map(|score| (Signal::Composite, score))) {
-            let column = self.columns.entry(signal).or_insert_with(|| vec![ABSENT; rows]);
-            column.push(signal.oriented(reading));
+    fn add(
+        &mut self,
+        prediction: &Prediction,
+        composite: Option<&Composite>,
+        kept: &HashSet<u64>,
+    ) -> Result<(), AssessError> {
+        let scores = scores(prediction, composite)?;
+        for (&signal, &score) in &scores {
+            let new = || Column { order: Sorter::default(), first: score, varies: false };
+            let column = self.columns.entry(signal).or_insert_with(new);
+            column.varies |= score.total_cmp(&column.first).is_ne();
+            column.order.push([!ascending(score), self.rows]).map_err(AssessError::Spill)?;
         }
-        for column in self.columns.values_mut() {
-            column.resize(rows + 1, ABSENT);
+        self.rows += 1;
+        self.without_reading += u64::from(prediction.judgement.margin.is_none());
+        let uid = hash(&prediction.uid);
+        if kept.contains(&uid) {
+            self.kept.push(Kept { uid, scene: hash(&format!("{}\n{}", prediction.source, prediction.scene)), scores });
         }
         Ok(())
-    }
-
-    /// The signals that were read of any task, A5 first where there is one.
-    pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
-        self.columns.keys().copied()
     }
 
     /// What the review list is sorted by: A5 if it tells tasks apart, else the perturbation spread, else whatever there is.
     #[must_use]
     pub fn leading(&self) -> Option<Signal> {
-        let varies = |signal: &Signal| {
-            let column = self.columns.get(signal)?;
-            let first = column.first()?;
-            column.iter().any(|score| score.total_cmp(first).is_ne()).then_some(*signal)
-        };
+        let varies = |signal: &Signal| self.columns.get(signal).is_some_and(|column| column.varies);
         let wanted = [Signal::Composite, Signal::Single(Feature::PerturbationSpread)];
-        wanted
-            .iter()
-            .find_map(varies)
-            .or_else(|| self.signals().find(|signal| varies(signal).is_some()))
-            .or_else(|| self.signals().next())
+        let mut signals = wanted.into_iter().chain(self.columns.keys().copied());
+        signals.find(varies).or_else(|| self.columns.keys().next().copied())
     }
 
-    /// The rows by this signal, likeliest to bend first; ties in the order of the list.
-    fn order(&self, signal: Signal) -> Vec<usize> {
-        let Some(column) = self.columns.get(&signal) else { return Vec::new() };
-        let mut order: Vec<usize> = (0..column.len()).collect();
-        let score = |row: &usize| column.get(*row).copied().unwrap_or(ABSENT);
-        order.sort_by(|a, b| score(b).total_cmp(&score(a)));
-        order
-    }
-
-    /// Those of these tasks that were read, the likeliest to bend first.
+    /// Those of these tasks that were read and kept, the likeliest to bend first.
     #[must_use]
     pub fn first(&self, tasks: Vec<(String, String)>, most: usize) -> Vec<(String, String)> {
         let Some(leading) = self.leading() else { return Vec::new() };
-        let rank: HashMap<u64, u32> = self.uids.iter().copied().zip(self.ranks(leading)).collect();
+        let score = |kept: &Kept| kept.scores.get(&leading).copied().unwrap_or(f64::NEG_INFINITY);
+        let mut order: Vec<&Kept> = self.kept.iter().collect();
+        order.sort_by(|a, b| score(b).total_cmp(&score(a)));
+        let rank: HashMap<u64, u32> = order.into_iter().map(|kept| kept.uid).zip(0..).collect();
         let mut ranked: Vec<(u32, (String, String))> =
             tasks.into_iter().filter_map(|task| Some((*rank.get(&hash(&task.0))?, task))).collect();
         ranked.sort();
         ranked.truncate(most);
         ranked.into_iter().map(|(_, task)| task).collect()
     }
+}
 
-    /// Each row's rank by this signal, from 1.
-    fn ranks(&self, signal: Signal) -> Vec<u32> {
-        let mut ranks = vec![0; self.uids.len()];
-        for (row, rank) in self.order(signal).into_iter().zip(1..) {
-            if let Some(place) = ranks.get_mut(row) {
-                *place = rank;
+/// The ranks of one signal, handed out in the order of the list.
+struct Ranks {
+    by_row: std::iter::Peekable<Sorted>,
+    read: u64,
+    unread: u64,
+}
+
+impl Ranks {
+    fn of(order: Sorter) -> std::io::Result<Self> {
+        let read = order.len();
+        let mut by_row = Sorter::default();
+        for (record, rank) in order.sorted()?.zip(1..) {
+            let [_, row] = record?;
+            by_row.push([row, rank])?;
+        }
+        Ok(Self { by_row: by_row.sorted()?.peekable(), read, unread: 0 })
+    }
+
+    /// The rank of the task in this place of the list. Tasks without a reading come last, in the order of the list.
+    fn of_row(&mut self, row: u64) -> std::io::Result<u64> {
+        match self.by_row.next_if(|record| record.as_ref().map_or(true, |[next, _]| *next == row)) {
+            Some(record) => record.map(|[_, rank]| rank),
+            None => {
+                self.unread += 1;
+                Ok(self.read + self.unread)
             }
         }
-        ranks
     }
 }
 
 /// Writes [`RANKING`]: tasks in the order of the list, each with its rank and reading by every signal. The rank by the
-/// leading signal comes first, so that `sort -t, -n` on the first column gives the review list.
+/// leading signal comes first, so that `sort -t, -n` on the first column gives the review list. `readings` and `composite`
+/// are those that the table was read from.
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn write_ranking(table: &Table, readings: &Path, out: &Path) -> Result<(), AssessError> {
+pub fn write_ranking(
+    table: &mut Table,
+    readings: &Path,
+    composite: Option<&Composite>,
+    out: &Path,
+) -> Result<(), AssessError> {
     let path = out.join(RANKING);
     let failed = |source| AssessError::File { path: path.clone(), source };
     let broken = |error: csv::Error| AssessError::File { path: path.clone(), source: error.into() };
     let leading = table.leading();
-    let mut signals: Vec<Signal> = table.signals().collect();
-    signals.sort_by_key(|signal| Some(*signal) != leading);
-    let ranks: Vec<(Signal, Vec<u32>)> = signals.iter().map(|&signal| (signal, table.ranks(signal))).collect();
+    let mut ranks = Vec::new();
+    for (signal, column) in &mut table.columns {
+        let order = std::mem::take(&mut column.order);
+        ranks.push((*signal, Ranks::of(order).map_err(AssessError::Spill)?));
+    }
+    ranks.sort_by_key(|(signal, _)| Some(*signal) != leading);
     let mut writer = csv::Writer::from_writer(BufWriter::new(std::fs::File::create(&path).map_err(failed)?));
-    let head = signals.iter().map(|signal| format!("rank_{}", signal.name()));
-    let names = signals.iter().map(|signal| signal.name().to_owned());
+    let head = ranks.iter().map(|(signal, _)| format!("rank_{}", signal.name()));
+    let names = ranks.iter().map(|(signal, _)| signal.name().to_owned());
     let head = head.chain(["uid".to_owned(), "source".to_owned(), "verdict".to_owned()]).chain(names);
     writer.write_record(head.collect::<Vec<_>>()).map_err(broken)?;
-    for (row, prediction) in predictions(readings)?.enumerate() {
+    for (prediction, row) in predictions(readings)?.zip(0..) {
         let prediction = prediction?;
-        let rank = |(_, ranks): &(Signal, Vec<u32>)| ranks.get(row).map(u32::to_string).unwrap_or_default();
-        let score = |signal: &Signal| {
-            let score = table.columns.get(signal).and_then(|column| column.get(row)).filter(|score| **score > ABSENT);
-            score.map(|score| signal.oriented(*score).to_string()).unwrap_or_default()
-        };
+        let scores = scores(&prediction, composite)?;
+        let mut record = Vec::new();
+        for (_, ranks) in &mut ranks {
+            record.push(ranks.of_row(row).map_err(AssessError::Spill)?.to_string());
+        }
         let verdict = prediction.judgement.reason.unwrap_or(prediction.judgement.verdict);
-        let names = [prediction.uid, prediction.source, verdict];
-        let record = ranks.iter().map(rank).chain(names).chain(signals.iter().map(score));
-        writer.write_record(record.collect::<Vec<_>>()).map_err(broken)?;
+        record.extend([prediction.uid, prediction.source, verdict]);
+        let score = |(signal, _): &(Signal, Ranks)| {
+            scores.get(signal).map(|score| signal.oriented(*score).to_string()).unwrap_or_default()
+        };
+        record.extend(ranks.iter().map(score));
+        writer.write_record(record).map_err(broken)?;
     }
     writer.flush().map_err(failed)?;
     Ok(())
@@ -398,24 +446,23 @@ pub struct Scoreboard {
 /// # Errors
 /// When no task is known.
 pub fn scoreboard(table: &Table, known: &Known, seed: u64) -> Result<Scoreboard, AssessError> {
-    let margin = table.columns.get(&Signal::Single(Feature::MarginSize));
-    let of = |row: usize| -> Option<(usize, f64)> { Some((row, *known.get(table.uids.get(row)?)?)) };
-    let listed: Vec<(usize, f64)> = (0..table.uids.len()).filter_map(of).collect();
-    let read = |row: usize| margin.and_then(|column| column.get(row)).is_some_and(|size| *size > ABSENT);
-    let rows: Vec<(usize, f64)> = listed.iter().copied().filter(|(row, _)| read(*row)).collect();
+    let listed = table.kept.iter().filter_map(|kept| Some((kept, *known.get(&kept.uid)?)));
+    let listed: Vec<(&Kept, f64)> = listed.collect();
+    let read = |kept: &Kept| kept.scores.contains_key(&Signal::Single(Feature::MarginSize));
+    let rows: Vec<(&Kept, f64)> = listed.iter().copied().filter(|(kept, _)| read(kept)).collect();
     if rows.is_empty() {
         return Err(AssessError::NothingKnown);
     }
-    let pick = |column: &[f64]| -> Option<Vec<f64>> {
-        let picked = rows.iter().map(|(row, _)| column.get(*row).copied().filter(|score| *score > ABSENT));
-        picked.collect()
+    // A signal that some of these tasks lack would be scored on other tasks than the rest.
+    let column = |signal: Signal| -> Option<Vec<f64>> {
+        rows.iter().map(|(kept, _)| kept.scores.get(&signal).copied()).collect()
     };
     let malleability: Vec<f64> = rows.iter().map(|(_, share)| *share).collect();
-    let words = table.columns.get(&Signal::Single(Feature::TraceWords)).and_then(|column| pick(column));
-    let scored = table.columns.iter().filter_map(|(signal, column)| {
-        // A signal that some of these tasks lack would be scored on other tasks than the rest.
-        Some((signal.name(), Score::of(&pick(column)?, &malleability, words.as_deref())))
-    });
+    let words = column(Signal::Single(Feature::TraceWords));
+    let scored = table
+        .columns
+        .keys()
+        .filter_map(|signal| Some((signal.name(), Score::of(&column(*signal)?, &malleability, words.as_deref()))));
     let mut board = Scoreboard {
         tasks: rows.len(),
         without_reading: listed.len() - rows.len(),
@@ -424,27 +471,21 @@ pub fn scoreboard(table: &Table, known: &Known, seed: u64) -> Result<Scoreboard,
         a5: None,
         no_a5: None,
     };
-    match cross_validated(table, &rows, words.as_deref(), seed) {
+    match cross_validated(&rows, words.as_deref(), seed) {
         Ok(a5) => board.a5 = Some(a5),
         Err(error) => board.no_a5 = Some(error.to_string()),
     }
     Ok(board)
 }
 
-fn cross_validated(
-    table: &Table,
-    rows: &[(usize, f64)],
-    words: Option<&[f64]>,
-    seed: u64,
-) -> Result<CrossValidated, FitError> {
-    let reading = |feature: Feature, row: usize| {
+fn cross_validated(rows: &[(&Kept, f64)], words: Option<&[f64]>, seed: u64) -> Result<CrossValidated, FitError> {
+    let reading = |feature: Feature, kept: &Kept| {
         let signal = Signal::Single(feature);
-        let score = table.columns.get(&signal)?.get(row).copied().filter(|score| *score > ABSENT)?;
-        Some((feature, signal.oriented(score)))
+        Some((feature, signal.oriented(*kept.scores.get(&signal)?)))
     };
     let readings: Vec<Features> = rows
         .iter()
-        .map(|(row, _)| Feature::FULL.iter().filter_map(|&feature| reading(feature, *row)).collect())
+        .map(|(kept, _)| Feature::FULL.iter().filter_map(|&feature| reading(feature, kept)).collect())
         .collect();
     // The paper's six, or those of them that this proxy reads of every task and that vary.
     let useful = |feature: &Feature| {
@@ -454,7 +495,7 @@ fn cross_validated(
     let features: Vec<Feature> = Feature::FULL.into_iter().filter(useful).collect();
     let malleability: Vec<f64> = rows.iter().map(|(_, share)| *share).collect();
     let positive: Vec<bool> = malleability.iter().map(|share| *share > 0.0).collect();
-    let scenes: Vec<u64> = rows.iter().map(|(row, _)| table.scenes.get(*row).copied().unwrap_or_default()).collect();
+    let scenes: Vec<u64> = rows.iter().map(|(kept, _)| kept.scene).collect();
     let examples = Examples { readings: &readings, positive: &positive };
     let repeats = malleability::cross_validate(&features, examples, &scenes, CrossValidation::five_by_five(seed))?;
     let scores: Vec<Score> = repeats.iter().map(|column| Score::of(column, &malleability, words)).collect();

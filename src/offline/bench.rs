@@ -14,6 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::datasets::{DataError, DataSet, Part, Row, RowFault, Sight};
+use super::spill::Sorter;
 use crate::assessment::Clock;
 use crate::signals::Features;
 use crate::statistics::Label;
@@ -260,14 +261,12 @@ pub struct Took {
 /// The first fault found, with its row or pair named.
 pub fn check(data: &DataSet, selection: Selection) -> Result<Checked, DataError> {
     let mut whole = Sha256::new();
-    let (mut uids, mut pairs) = (HashSet::new(), HashMap::<u64, PairSides>::new());
-    let (mut rows, mut order, mut selected_loose) = (0_u64, Vec::new(), Vec::new());
+    let (mut uids, mut pairs) = (Sorter::default(), HashMap::<u64, PairSides>::new());
+    let (mut rows, mut selected, mut order, mut selected_loose) = (0_u64, 0_u64, Vec::new(), Vec::new());
     for row in data.rows()? {
         let row = row?;
         let named = |fault| DataError::Row { row: row.uid.clone(), fault };
-        if !uids.insert(hash(&row.uid)) {
-            return Err(named(RowFault::DuplicateUid));
-        }
+        uids.push([hash(&row.uid), rows]).map_err(DataError::Spill)?;
         let image = row.image().map_err(named)?;
         row.check(image.as_deref()).map_err(named)?;
         let content = image.as_deref().unwrap_or_else(|| observation(&row).as_bytes());
@@ -278,7 +277,8 @@ pub fn check(data: &DataSet, selection: Selection) -> Result<Checked, DataError>
         whole.update([u8::from(row.label == Label::Safe)]);
         rows += 1;
         let wanted = selection.part.is_none_or(|part| part == row.part());
-        if wanted {
+        selected += u64::from(wanted);
+        if wanted && selection.pairs_max.is_some() {
             selected_loose.push(hash(&row.uid));
         }
         for pair in &row.pairs {
@@ -295,18 +295,18 @@ pub fn check(data: &DataSet, selection: Selection) -> Result<Checked, DataError>
             }
         }
     }
+    used_once(data, uids)?;
     complete(data, &pairs)?;
     let by_pair = !pairs.is_empty();
-    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    let pairs_in_all = count(pairs.len());
+    let pairs_in_all = u64::try_from(pairs.len()).unwrap_or(u64::MAX);
     let chosen = selection.pairs_max.map(|most| {
-        let from = if by_pair { order } else { selected_loose.clone() };
+        let from = if by_pair { order } else { selected_loose };
         from.into_iter().take(most).collect::<HashSet<_>>()
     });
     let mut checked = Checked {
         rows,
         pairs: pairs_in_all,
-        selected: count(selected_loose.len()),
+        selected,
         digest: Digest::from_bytes(whole.finalize().into()),
         chosen,
         by_pair,
@@ -352,6 +352,21 @@ impl PairSides {
     }
 }
 
+/// Finds the first row whose uid was used before.
+fn used_once(data: &DataSet, uids: Sorter) -> Result<(), DataError> {
+    let (mut last, mut again) = (None, None::<u64>);
+    for record in uids.sorted().map_err(DataError::Spill)? {
+        let [uid, row] = record.map_err(DataError::Spill)?;
+        if last == Some(uid) {
+            again = Some(again.map_or(row, |first| first.min(row)));
+        }
+        last = Some(uid);
+    }
+    let Some(again) = again else { return Ok(()) };
+    let row = data.rows()?.zip(0..).find(|(_, at)| *at == again).map(|(row, _)| row).transpose()?;
+    Err(DataError::Row { row: row.map(|row| row.uid).unwrap_or_default(), fault: RowFault::DuplicateUid })
+}
+
 /// Finds the first pair that is not whole. Names are looked up only then; while all is well their hashes do.
 fn complete(data: &DataSet, pairs: &HashMap<u64, PairSides>) -> Result<(), DataError> {
     let found = |pair: &str| pairs.get(&hash(pair)).copied().unwrap_or_default();
@@ -382,7 +397,7 @@ fn observation(row: &Row) -> &str {
 }
 
 /// 64 bits of SHA-256: two of a million names meet with a chance of 3 in 100 million.
-pub(super) fn hash(name: &str) -> u64 {
+pub(crate) fn hash(name: &str) -> u64 {
     Digest::of(name.as_bytes()).seed()
 }
 
@@ -428,13 +443,13 @@ impl<'a> Bench<'a> {
         let (start, engine_before) = (clock.now(), judge.engine_time());
         let mut now = Progress { done: 0, of: self.checked.selected };
         let mut took = Took::default();
-        for row in self.data.rows()? {
+        for (row, at) in self.data.rows()?.zip(0..) {
             let row = row?;
             if !self.checked.selects(&row, self.selection) {
                 continue;
             }
             now.done += 1;
-            if done.contains(&hash(&row.uid)) {
+            if done.holds(at) {
                 continue;
             }
             let image = row.image().map_err(|fault| DataError::Row { row: row.uid.clone(), fault })?;
@@ -455,15 +470,59 @@ impl<'a> Bench<'a> {
     }
 
     /// Holds an earlier run in the folder to this one, drops its torn last line, and gives the rows it has done.
-    fn resume(&self, run: &Run) -> Result<HashSet<u64>, BenchError> {
+    fn resume(&self, run: &Run) -> Result<Done, BenchError> {
         continue_run(&self.out.join(RUN), run)?;
         let path = self.out.join(PREDICTIONS);
-        drop_torn_line(&path).map_err(|source| BenchError::Output { path: path.clone(), source })?;
-        let mut done = HashSet::new();
+        let failed = |source| BenchError::Output { path: path.clone(), source };
+        drop_torn_line(&path).map_err(failed)?;
+        let mut judged = Sorter::default();
         for prediction in predictions(&path)? {
-            done.insert(hash(&prediction?.uid));
+            judged.push([hash(&prediction?.uid), 0]).map_err(failed)?;
+        }
+        let mut done = Done::default();
+        if judged.len() == 0 {
+            return Ok(done);
+        }
+        let mut rows = Sorter::default();
+        for (row, at) in self.data.rows()?.zip(0..) {
+            rows.push([hash(&row?.uid), at]).map_err(failed)?;
+        }
+        // Both by uid, so that one walk along the two finds every row that was judged.
+        let mut judged = judged.sorted().map_err(failed)?;
+        let mut next = judged.next().transpose().map_err(failed)?;
+        for row in rows.sorted().map_err(failed)? {
+            let [uid, at] = row.map_err(failed)?;
+            while next.is_some_and(|[judged, _]| judged < uid) {
+                next = judged.next().transpose().map_err(failed)?;
+            }
+            if next.is_some_and(|[judged, _]| judged == uid) {
+                done.add(at);
+            }
         }
         Ok(done)
+    }
+}
+
+/// Rows that were judged before, a bit each.
+#[derive(Debug, Default)]
+struct Done {
+    bits: Vec<u64>,
+}
+
+impl Done {
+    fn add(&mut self, row: u64) {
+        let word = usize::try_from(row / 64).unwrap_or(usize::MAX);
+        if word >= self.bits.len() {
+            self.bits.resize(word.saturating_add(1), 0);
+        }
+        if let Some(bits) = self.bits.get_mut(word) {
+            *bits |= 1 << (row % 64);
+        }
+    }
+
+    fn holds(&self, row: u64) -> bool {
+        let word = usize::try_from(row / 64).ok().and_then(|word| self.bits.get(word));
+        word.is_some_and(|bits| bits >> (row % 64) & 1 == 1)
     }
 }
 

@@ -5,6 +5,7 @@
 //! `unsafe` side); and task lists in CSV or JSONL (instruction, environment, image, note on the violation). Rows come
 //! one at a time, and an image is read from its file only when it is asked for.
 
+pub mod lint;
 mod lists;
 mod parquet;
 
@@ -132,6 +133,9 @@ pub enum DataError {
     /// The two rows of a pair show different images, where the format promises the same.
     #[error("the two rows of pair {0} show different images")]
     PairImages(String),
+    /// What is kept of the rows outside of memory cannot be written or read.
+    #[error("cannot keep the rows' names in a temporary file (TMPDIR says where): {0}")]
+    Spill(std::io::Error),
     /// No row is left to judge.
     #[error("no row is selected")]
     Empty,
@@ -251,8 +255,7 @@ enum Format {
     Triples { pairs_of: HashMap<String, Vec<String>>, pairs: Vec<String> },
     GuardianBench { files: Vec<PathBuf> },
     PhotoPairs,
-    JsonLines,
-    Csv,
+    List,
 }
 
 impl DataSet {
@@ -270,9 +273,9 @@ impl DataSet {
         } else {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("parquet") => Format::GuardianBench { files: vec![path.to_owned()] },
-                Some("csv") => Format::Csv,
+                Some("csv") => Format::List,
                 Some("jsonl") if holds_photo_pairs(path)? => Format::PhotoPairs,
-                Some("jsonl") => Format::JsonLines,
+                Some("jsonl") => Format::List,
                 Some(_) | None => return Err(DataError::UnknownFormat(path.to_owned())),
             }
         };
@@ -305,7 +308,7 @@ impl DataSet {
     pub fn declared_pairs(&self) -> &[String] {
         match &self.format {
             Format::Triples { pairs, .. } => pairs,
-            Format::GuardianBench { .. } | Format::PhotoPairs | Format::JsonLines | Format::Csv => &[],
+            Format::GuardianBench { .. } | Format::PhotoPairs | Format::List => &[],
         }
     }
 
@@ -333,11 +336,7 @@ impl DataSet {
                     Err(error) => vec![Err(error)],
                 }))
             }
-            Format::JsonLines => {
-                let list = self.list();
-                Box::new(json_lines(&self.path)?.map(move |line| line.and_then(|line| list.row(line))))
-            }
-            Format::Csv => lists::csv_rows(&self.path, self.list())?,
+            Format::List => lists::rows(&self.path, self.list())?,
         })
     }
 
@@ -452,6 +451,7 @@ fn label(word: &str) -> Result<Label, RowFault> {
 /// A line of a JSONL file and its place, for complaints.
 struct Line {
     place: String,
+    number: u64,
     text: String,
 }
 
@@ -480,7 +480,7 @@ fn json_lines(path: &Path) -> Result<impl Iterator<Item = Result<Line, DataError
             match reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut text) {
                 Ok(0) => return None,
                 Ok(_) if text.trim().is_empty() => {}
-                Ok(_) => return Some(Ok(Line { place: format!("{}:{number}", path.display()), text })),
+                Ok(_) => return Some(Ok(Line { place: format!("{}:{number}", path.display()), number, text })),
                 Err(source) => return Some(Err(DataError::File { path: path.clone(), source })),
             }
         }

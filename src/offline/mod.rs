@@ -9,12 +9,14 @@ pub mod endpoint;
 pub mod eyes;
 pub mod guard;
 pub mod insert;
+pub mod latent;
 pub mod measure;
 pub mod metrics;
 pub mod models;
 pub mod narrated;
 pub mod rationale;
 pub mod report;
+mod spill;
 pub mod verdict_text;
 
 /// Writes a file so that it is there whole or not at all, whoever else writes it.

@@ -1,10 +1,10 @@
 //! Task lists in CSV or JSONL: one row a task, its fields named as the public lists name them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{DataError, Line, Row, RowFault, Rows, Sight, label, one_step};
+use super::{DataError, Row, RowFault, Rows, Sight, json_lines, label, one_step};
 use crate::statistics::Label;
 
 /// What each field may be called, in order of preference; lower case, spaces as underscores.
@@ -17,6 +17,9 @@ const IMAGE: &[&str] = &["image", "image_path"];
 const IMAGE_ELSEWHERE: &[&str] = &["matched_image_path"];
 const VIOLATION: &[&str] = &["violation_note", "violation", "tip_explanation", "safety_tip"];
 const CATEGORY: &[&str] = &["category", "risk_category", "hazard_category"];
+const RULE: &[&str] = &["rule", "rules", "rule_number"];
+const PLACE: &[&str] = &["environment_label", "room", "place"];
+const LICENCE: &[&str] = &["licence", "license", "image_licence", "image_license"];
 
 /// Where a list's rows find their images, and what their source is called where they do not say.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +32,15 @@ pub(super) struct List<'a> {
 }
 
 /// A row's fields under their plain names.
-struct Fields(Map<String, Value>);
+pub(super) struct Fields(Map<String, Value>);
+
+/// What stands in one place of a list.
+pub(super) struct Entry {
+    /// The line it begins on, from 1.
+    pub(super) line: u64,
+    /// Its fields, or why it has none.
+    pub(super) fields: Result<Fields, RowFault>,
+}
 
 impl Fields {
     fn new(written: Map<String, Value>) -> Self {
@@ -43,6 +54,35 @@ impl Fields {
             Value::Number(number) => Some(number.to_string()),
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         })
+    }
+
+    pub(super) fn uid(&self) -> Option<String> {
+        self.text(UID)
+    }
+
+    /// The rules that the row says are broken, as written.
+    pub(super) fn rules(&self) -> Vec<String> {
+        let listed = RULE.iter().find_map(|name| self.0.get(*name)?.as_array());
+        let written = match listed {
+            Some(rules) => {
+                rules.iter().map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned)).collect()
+            }
+            None => self.text(RULE).into_iter().collect::<Vec<_>>(),
+        };
+        let single = written.iter().flat_map(|text| text.split([',', ';', ' ']));
+        single.filter(|rule| !rule.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// What kind of place the scene is. `environment` names it only where something else shows or tells the scene.
+    pub(super) fn place(&self) -> Option<String> {
+        let (observation, environment) = OBSERVATION.split_at(OBSERVATION.len() - 1);
+        let told = self.text(IMAGE).or_else(|| self.text(observation)).is_some();
+        self.text(PLACE).or_else(|| self.text(environment).filter(|_| told))
+    }
+
+    /// Under which terms its picture may be used.
+    pub(super) fn licence(&self) -> Option<String> {
+        self.text(LICENCE)
     }
 
     /// The same to the last blank: the split is by hash, and a blank more is another scene.
@@ -85,19 +125,16 @@ impl Fields {
 }
 
 impl List<'_> {
-    pub(super) fn row(self, line: Line) -> Result<Row, DataError> {
-        let fields = Fields::new(line.parse()?);
-        self.row_of(&fields, &line.place)
+    fn row(self, entry: Entry, path: &Path) -> Result<Row, DataError> {
+        let place = format!("{}:{}", path.display(), entry.line);
+        let fields = entry.fields.map_err(|fault| DataError::Row { row: place.clone(), fault })?;
+        let row = fields.uid().unwrap_or(place);
+        self.read(&fields).map_err(|fault| DataError::Row { row, fault })
     }
 
-    fn row_of(self, fields: &Fields, place: &str) -> Result<Row, DataError> {
-        let uid = fields.text(UID);
-        let row = uid.clone().unwrap_or_else(|| place.to_owned());
-        self.read(fields, uid).map_err(|fault| DataError::Row { row, fault })
-    }
-
-    fn read(self, fields: &Fields, uid: Option<String>) -> Result<Row, RowFault> {
-        let uid = uid.ok_or(RowFault::Missing("uid"))?;
+    /// The row that these fields say.
+    pub(super) fn read(self, fields: &Fields) -> Result<Row, RowFault> {
+        let uid = fields.uid().ok_or(RowFault::Missing("uid"))?;
         let instruction = fields.text(&["instruction"]).ok_or(RowFault::Missing("instruction"))?;
         let sight = self.sight(fields).ok_or(RowFault::Missing("image and no written observation"))?;
         Ok(Row {
@@ -123,15 +160,38 @@ impl List<'_> {
     }
 }
 
-/// The rows of a CSV file with a header.
-pub(super) fn csv_rows<'a>(path: &Path, list: List<'a>) -> Result<Rows<'a>, DataError> {
-    let broken =
-        |path: &PathBuf, error: csv::Error| DataError::Format { path: path.clone(), message: error.to_string() };
-    let (path, mut reader) = (path.to_owned(), csv::Reader::from_reader(super::open(path)?));
-    let names = reader.headers().map_err(|error| broken(&path, error))?.clone();
-    Ok(Box::new(reader.into_records().enumerate().map(move |(at, record)| {
-        let record = record.map_err(|error| broken(&path, error))?;
+/// The rows of a list.
+pub(super) fn rows<'a>(path: &'a Path, list: List<'a>) -> Result<Rows<'a>, DataError> {
+    Ok(Box::new(entries(path)?.map(move |entry| entry.and_then(|entry| list.row(entry, path)))))
+}
+
+/// What stands in a list, place by place: a CSV file with a header, or JSON lines.
+pub(super) fn entries(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Entry, DataError>>>, DataError> {
+    if path.extension().is_none_or(|extension| extension != "csv") {
+        return Ok(Box::new(json_lines(path)?.map(|line| -> Result<Entry, DataError> {
+            let line = line?;
+            let fields = serde_json::from_str(&line.text).map(Fields::new);
+            Ok(Entry { line: line.number, fields: fields.map_err(|error| RowFault::Malformed(error.to_string())) })
+        })));
+    }
+    let mut reader = csv::Reader::from_reader(super::open(path)?);
+    let broken = |error: csv::Error| DataError::Format { path: path.to_owned(), message: error.to_string() };
+    let names = reader.headers().map_err(broken)?.clone();
+    let path = path.to_owned();
+    Ok(Box::new(reader.into_records().map(move |record| {
+        let record = match record {
+            Ok(record) => record,
+            // A record of the wrong length is that record's fault; what cannot be read at all is the file's.
+            Err(error) => match error.position() {
+                Some(position) => {
+                    let (line, fault) = (position.line(), RowFault::Malformed(error.to_string()));
+                    return Ok(Entry { line, fields: Err(fault) });
+                }
+                None => return Err(DataError::Format { path: path.clone(), message: error.to_string() }),
+            },
+        };
+        let line = record.position().map(csv::Position::line).unwrap_or_default();
         let named = names.iter().zip(&record).map(|(name, value)| (name.to_owned(), Value::from(value)));
-        list.row_of(&Fields::new(named.collect()), &format!("{} record {}", path.display(), at + 1))
+        Ok(Entry { line, fields: Ok(Fields::new(named.collect())) })
     })))
 }
