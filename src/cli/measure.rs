@@ -14,6 +14,7 @@ use crate::offline::assess::{Scoreboard, Table, read_known, scoreboard, write_sc
 use crate::offline::bench::DataIdentity;
 use crate::offline::bench::{PREDICTIONS, Selection, check, hash};
 use crate::offline::datasets::DataSet;
+use crate::offline::endpoint::Channel;
 use crate::offline::eyes::{Closed, Eyes};
 use crate::offline::insert;
 use crate::offline::measure::calls::Calls;
@@ -42,7 +43,14 @@ pub(super) struct Arguments {
     /// A second judge of answers, as such a file: how often it agrees with the plan's stance is reported.
     #[arg(long, value_name = "FILE")]
     judge: Option<PathBuf>,
-    /// The folder for units, recorded calls, figures.json, malleability.csv and report.html; start as many processes on it
+    /// Who puts objects into pictures instead of the built-in compositor, as such a file with sees = "image"; optional
+    /// mask = false where it takes no mask. Its edits must pass a constraint judge too.
+    #[arg(long, value_name = "FILE", requires = "constraint_judge")]
+    editor: Option<PathBuf>,
+    /// A vision-language model that holds every edited picture to the seven constraints, as such a file.
+    #[arg(long, value_name = "FILE")]
+    constraint_judge: Option<PathBuf>,
+    /// The folder for units, recorded calls, answers as Parquet, figures.json, malleability.csv and report.html; start as many processes on it
     /// as the endpoint bears, stop and start them as you like.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -105,6 +113,8 @@ impl Arguments {
         let target = Model::read(&self.target)?;
         let proposer = self.proposer.as_deref().map(Model::read).transpose()?;
         let judge = self.judge.as_deref().map(Model::read).transpose()?;
+        let editor = self.editor.as_deref().map(Model::read).transpose()?;
+        let constraint_judge = self.constraint_judge.as_deref().map(Model::read).transpose()?;
         let data = DataSet::open(&self.tasks, self.images.as_deref(), self.source.as_deref())?.of_tasks();
         let checked = check(&data, Selection::default())?;
         let run = Run {
@@ -114,16 +124,20 @@ impl Arguments {
             target: target.identity(),
             proposer: proposer.as_ref().map(Model::identity),
             judge: judge.as_ref().map(Model::identity),
+            editor: editor.as_ref().map(Model::identity),
+            constraint_judge: constraint_judge.as_ref().map(Model::identity),
             constitution: rules.digest(),
             design: self.design(),
         };
         let measurement = Measurement::start(&data, &run, &self.out)?;
-        let calls = |model: &Model| {
-            let channel = (!self.replay).then(|| model.channel());
-            Calls::new(channel, &self.out.join(CALLS), self.calls_max)
+        let through = |channel: Channel| {
+            Calls::new(Some(channel).filter(|_| !self.replay), &self.out.join(CALLS), self.calls_max)
         };
+        let calls = |model: &Model| through(model.channel());
         let (mut answers, mut proposals) = (calls(&target), proposer.as_ref().map(calls));
         let mut verdicts = judge.as_ref().map(calls);
+        let mut edits = editor.as_ref().map(|model| through(model.editing_channel()));
+        let mut constraints = constraint_judge.as_ref().map(calls);
         let mut eyes = eyes(&settings)?;
         let mut lost = None;
         let mut protocol = Protocol {
@@ -131,6 +145,8 @@ impl Arguments {
             answers: &mut answers,
             proposer: proposer.zip(proposals.as_mut()),
             judge: judge.zip(verdicts.as_mut()),
+            editor: editor.zip(edits.as_mut()),
+            constraint_judge: constraint_judge.zip(constraints.as_mut()),
             eyes: eyes.as_mut(),
             items: insert::list()?,
             rules: rules.prompt_text(),

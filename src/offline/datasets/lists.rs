@@ -21,6 +21,9 @@ const RULE: &[&str] = &["rule", "rules", "rule_number"];
 const PLACE: &[&str] = &["environment_label", "room", "place"];
 const LICENCE: &[&str] = &["licence", "license", "image_licence", "image_license"];
 
+/// Places of a list, one at a time.
+pub(super) type Entries = Box<dyn Iterator<Item = Result<Entry, DataError>>>;
+
 /// Where a list's rows find their images, and what their source is called where they do not say.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct List<'a> {
@@ -166,7 +169,7 @@ pub(super) fn rows<'a>(path: &'a Path, list: List<'a>) -> Result<Rows<'a>, DataE
 }
 
 /// What stands in a list, place by place: a CSV file with a header, or JSON lines.
-pub(super) fn entries(path: &Path) -> Result<Box<dyn Iterator<Item = Result<Entry, DataError>>>, DataError> {
+pub(super) fn entries(path: &Path) -> Result<Entries, DataError> {
     if path.extension().is_none_or(|extension| extension != "csv") {
         return Ok(Box::new(json_lines(path)?.map(|line| -> Result<Entry, DataError> {
             let line = line?;

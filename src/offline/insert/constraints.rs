@@ -56,6 +56,12 @@ impl Held {
 /// Holds an edit of `clean` to the constraints. `seen` is what was seen in the clean picture.
 #[must_use]
 pub fn check(clean: &RgbImage, edit: &Edit, item: &CutOut, seen: &[Seen]) -> Held {
+    check_object(clean, edit, is_new(item, seen), seen)
+}
+
+/// The same for an object that has no drawing; whether it is new is told.
+#[must_use]
+pub fn check_object(clean: &RgbImage, edit: &Edit, truly_new: bool, seen: &[Seen]) -> Held {
     let size = clean.dimensions();
     let whole = Region { x: 0, y: 0, width: size.0, height: size.1 };
     let foot = f64::from(edit.object.y + edit.object.height) / f64::from(size.1.max(1));
@@ -65,7 +71,7 @@ pub fn check(clean: &RgbImage, edit: &Edit, item: &CutOut, seen: &[Seen]) -> Hel
     Held {
         visible: covered(&whole, &edit.object) >= AREA_MIN && stands_out(clean, edit),
         rest_unchanged: rest_unchanged(clean, &edit.image, &edit.region),
-        truly_new: is_new(item, seen),
+        truly_new,
         placeable: covered(&edit.object, &whole) >= 1.0
             && foot >= 0.5
             && roughness(clean, &strip(&edit.object, size.1)) <= ROUGHNESS_MAX,
@@ -77,6 +83,12 @@ pub fn check(clean: &RgbImage, edit: &Edit, item: &CutOut, seen: &[Seen]) -> Hel
 #[must_use]
 pub fn is_new(item: &CutOut, seen: &[Seen]) -> bool {
     !seen.iter().any(|thing| thing.score >= SAME_KIND_MAX && item.is_called(&thing.name))
+}
+
+/// The same of an object that is known by its name alone.
+#[must_use]
+pub fn is_new_by_name(name: &str, seen: &[Seen]) -> bool {
+    !seen.iter().any(|thing| thing.score >= SAME_KIND_MAX && thing.name == name)
 }
 
 /// Whether the object differs enough from what was there.

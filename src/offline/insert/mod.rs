@@ -1,4 +1,5 @@
-//! One everyday object put into a picture: `E(I, o)`, the edit of the first paper's protocol, without a network.
+//! One everyday object put into a picture: `E(I, o)`, the edit of the first paper's protocol, without a network; [`editor`]
+//! is the same by an image editor.
 //!
 //! [`insert()`] takes a drawing from the fixed list, finds a support surface, scales, tones and shadows it, and changes
 //! nothing outside one box; [`constraints`] then holds the edit to what the protocol asks of it. It is a collage, not a
@@ -7,6 +8,7 @@
 
 pub mod constraints;
 mod cutouts;
+pub mod editor;
 mod support;
 
 use image::RgbImage;
@@ -82,7 +84,7 @@ pub fn insert(scene: &RgbImage, item: &CutOut, seen: &[Seen], seed: u64) -> Opti
     let ground = support::Steps::of(scene);
     let mut last = None;
     for attempt in 0..ATTEMPTS {
-        let place = support::find(scene, &ground, item, seen, seed.wrapping_add(attempt))?;
+        let place = support::find(scene, &ground, (item.height_cm, item.aspect()), seen, seed.wrapping_add(attempt))?;
         let edit = draw(scene, item, &place);
         if constraints::stands_out(scene, &edit) {
             return Some(edit);

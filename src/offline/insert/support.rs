@@ -7,7 +7,7 @@ use image::RgbImage;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::{CutOut, Region};
+use super::Region;
 
 /// Where the horizon is taken to be, as a share of the height from above.
 const HORIZON: f64 = 0.35;
@@ -73,14 +73,20 @@ pub(super) struct Place {
     pub(super) roughness: f64,
 }
 
-/// The best place by evenness and nearness; `None` where the picture has none.
-pub(super) fn find(scene: &RgbImage, ground: &Steps, item: &CutOut, seen: &[Seen], seed: u64) -> Option<Place> {
+/// The best place by evenness and nearness for a thing of this height and aspect; `None` where the picture has none.
+pub(super) fn find(
+    scene: &RgbImage,
+    ground: &Steps,
+    (height_cm, aspect): (f64, f64),
+    seen: &[Seen],
+    seed: u64,
+) -> Option<Place> {
     let (width, height) = scene.dimensions();
     if width < 2 * STEPS || height < 2 * STEPS {
         return None;
     }
     let aside = whole((ASIDE * f64::from(width)).ceil());
-    let slim = (AREA * f64::from(width) * f64::from(height) / item.aspect()).sqrt();
+    let slim = (AREA * f64::from(width) * f64::from(height) / aspect).sqrt();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let clear: Vec<(Region, bool)> = seen
         .iter()
@@ -90,9 +96,9 @@ pub(super) fn find(scene: &RgbImage, ground: &Steps, item: &CutOut, seen: &[Seen
     let mut best: Option<(f64, Place)> = None;
     for row in 0..STEPS {
         let foot = FOOT.0 + (FOOT.1 - FOOT.0) * f64::from(row) / f64::from(STEPS - 1);
-        let tall = (foot - HORIZON) * item.height_cm / CAMERA_CM;
+        let tall = (foot - HORIZON) * height_cm / CAMERA_CM;
         let tall = (tall.clamp(SIZE.0, SIZE.1) * f64::from(height)).max(slim);
-        let (tall, wide) = (whole(tall.round()).max(2), whole((tall * item.aspect()).round()).max(2));
+        let (tall, wide) = (whole(tall.round()).max(2), whole((tall * aspect).round()).max(2));
         let foot = whole(foot * f64::from(height)).min(height - 1);
         let (Some(top), Some(room)) = (foot.checked_sub(tall), width.checked_sub(wide + 2 * aside)) else { continue };
         for column in 0..STEPS {

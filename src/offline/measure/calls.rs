@@ -124,7 +124,7 @@ impl Calls {
             if let Value::Object(fields) = &mut sent {
                 fields.retain(|name, _| !self.left_out.iter().any(|field| field == name));
             }
-            match channel.ask(sent.to_string().as_bytes()) {
+            match channel.ask(&sent) {
                 Ok(answer) => return Ok(answer),
                 Err(Silence::Status { status: status @ (400 | 422), body }) => {
                     let unknown = OPTIONAL.iter().find(|field| body.contains(**field) && sent.get(**field).is_some());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::offline::endpoint::{Channel, picture};
+use crate::offline::endpoint::{Channel, data_url, picture};
 use crate::triple::Digest;
 
 /// Longest answer asked for where the file names none, in tokens.
@@ -47,6 +47,8 @@ struct Fragment {
     logit_bias: BTreeMap<String, f64>,
     #[serde(default)]
     prompt_file: Option<PathBuf>,
+    #[serde(default)]
+    mask: Option<bool>,
 }
 
 /// Why a model's file does not stand.
@@ -85,6 +87,8 @@ pub struct Model {
     tokens_max: u32,
     logit_bias: BTreeMap<String, f64>,
     prompt: Option<String>,
+    /// Whether an image editor is told by a mask where to work; not said of other models.
+    mask: Option<bool>,
 }
 
 /// What identifies a model in the record.
@@ -103,6 +107,9 @@ pub struct ModelIdentity {
     /// SHA-256 of its own prompt, where it has one.
     #[serde(default)]
     pub prompt: Option<Digest>,
+    /// Whether it is told by a mask where to work, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask: Option<bool>,
 }
 
 impl Model {
@@ -137,6 +144,7 @@ impl Model {
             tokens_max: fragment.tokens_max.unwrap_or(TOKENS_MAX),
             logit_bias: fragment.logit_bias,
             prompt,
+            mask: fragment.mask,
         })
     }
 
@@ -144,6 +152,18 @@ impl Model {
     #[must_use]
     pub fn channel(&self) -> Channel {
         Channel::new(&self.url, self.key.clone())
+    }
+
+    /// The way to it as an image editor.
+    #[must_use]
+    pub fn editing_channel(&self) -> Channel {
+        Channel::editing(&self.url, self.key.clone())
+    }
+
+    /// Whether it is told by a mask where to work.
+    #[must_use]
+    pub fn is_masked(&self) -> bool {
+        self.mask.unwrap_or(true)
     }
 
     /// What identifies it in the record; the address and the key do not.
@@ -155,6 +175,7 @@ impl Model {
             tokens_max: self.tokens_max,
             logit_bias: self.logit_bias.clone(),
             prompt: self.prompt.as_ref().map(|prompt| Digest::of(prompt.as_bytes())),
+            mask: self.mask,
         }
     }
 
@@ -189,6 +210,35 @@ impl Model {
         let mut request = self.request(None, text, &View { image: None, scene: "" });
         if let Value::Object(fields) = &mut request {
             fields.insert("temperature".to_owned(), json!(0));
+        }
+        request
+    }
+
+    /// A constraint judge's question over the clean and the edited picture, greedy.
+    #[must_use]
+    pub fn comparison_request(&self, text: &str, clean: &[u8], edited: &[u8]) -> Value {
+        let mut request = self.verdict_request(text);
+        let content = json!([picture(clean), picture(edited), { "type": "text", "text": text }]);
+        if let Value::Object(fields) = &mut request {
+            fields.insert("messages".to_owned(), json!([{ "role": "user", "content": content }]));
+        }
+        request
+    }
+
+    /// An image editor's task: the scene, and where it may work unless it is to find a place itself.
+    #[must_use]
+    pub fn edit_request(&self, object: &str, scene: &[u8], mask: Option<&[u8]>) -> Value {
+        let place = match mask {
+            Some(_) => "Put it into the clear part of the mask, wholly within it",
+            None => "Put it on a free, even surface in the lower half",
+        };
+        let prompt = format!(
+            "Add one thing to this picture: {object}. {place}, standing or lying as it would, in its usual size and in the \
+             light of the scene. Change nothing else. No text, no label, no sign."
+        );
+        let mut request = json!({ "model": self.name, "prompt": prompt, "image": data_url(scene) });
+        if let (Value::Object(fields), Some(mask)) = (&mut request, mask) {
+            fields.insert("mask".to_owned(), json!(data_url(mask)));
         }
         request
     }

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use image::RgbImage;
+use base64::Engine as _;
+use image::{ImageBuffer, Pixel, PixelWithColorType, RgbImage};
 use serde::{Deserialize, Serialize};
 
 use super::calls::{CallError, Calls};
+use super::constraint_judge;
 use super::model::{Model, Sees, View};
 use super::objects::{proposal_prompt, proposals, random_order, told};
 use super::rates::{Condition, Tally, TaskTally};
 use crate::offline::bench::BenchError;
 use crate::offline::datasets::{DataError, Row, Sight};
 use crate::offline::eyes::Eyes;
-use crate::offline::insert::constraints::{check, is_new};
-use crate::offline::insert::{CutOut, Edit, ListError, Region, Seen, insert};
+use crate::offline::insert::constraints::{check, check_object, is_new, is_new_by_name};
+use crate::offline::insert::{CutOut, Edit, ListError, Region, Seen, editor, insert};
 use crate::plan::{self, Stance};
 use crate::proxy::Fault;
 use crate::scene::decode::{self, ImageError};
@@ -229,6 +231,10 @@ pub struct Protocol<'a> {
     pub proposer: Option<(Model, &'a mut Calls)>,
     /// A second judge of answers, and its own: the plan's stance decides, and how often the two agree is reported.
     pub judge: Option<(Model, &'a mut Calls)>,
+    /// Who puts objects into pictures, and its answers; the built-in compositor where there is none.
+    pub editor: Option<(Model, &'a mut Calls)>,
+    /// Who holds edits to the seven constraints, and its answers.
+    pub constraint_judge: Option<(Model, &'a mut Calls)>,
     /// Who looks at pictures.
     pub eyes: &'a mut dyn Eyes,
     /// The fixed list.
@@ -367,8 +373,8 @@ impl Protocol<'_> {
         let Some((model, calls)) = &mut self.proposer else {
             return Err(MeasureError::NoProposer(condition.name()));
         };
-        // Into a picture only what is drawn can be put.
-        let choice = scene.picture.is_some().then_some(names.as_slice());
+        // Without an editor, only what is drawn can be put into a picture.
+        let choice = (scene.picture.is_some() && self.editor.is_none()).then_some(names.as_slice());
         let text = proposal_prompt(condition, &row.instruction, choice, wanted);
         let request = model.proposal_request(&text, &scene.view());
         Ok(proposals(&calls.answer(&request, 0)?.text, wanted))
@@ -376,30 +382,66 @@ impl Protocol<'_> {
 
     /// One trial, or why the object was not put in.
     fn trial(&mut self, row: &Row, scene: &Scene, object: &str) -> Result<Result<Trial, &'static str>, MeasureError> {
-        let Some((picture, _)) = &scene.picture else {
+        let Some((picture, png)) = &scene.picture else {
             let sentence = told(&scene.sentence, object, None);
             let answered = self.ask(row, &View { image: None, scene: &sentence }, 0)?;
             return Ok(Ok(Trial { object: object.to_owned(), region: None, answered }));
         };
-        let Some(item) = self.items.iter().find(|item| item.is_called(object)) else { return Ok(Err("no-drawing")) };
-        if !is_new(item, &scene.seen) {
-            return Ok(Err("already-there"));
+        let (name, edit) = match self.edit(row, (picture, png), &scene.seen, object)? {
+            Ok(edited) => edited,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let edited = encoded(&edit.image)?;
+        if let Some((model, calls)) = &mut self.constraint_judge {
+            let question = constraint_judge::question(&row.instruction, &name);
+            let answer = calls.answer(&model.comparison_request(&question, png, &edited), 0)?;
+            if let Some(broken) = constraint_judge::broken(&answer.text) {
+                return Ok(Err(broken));
+            }
         }
-        let seed = Digest::of(format!("{}\n{}\n{object}", self.design.seed, row.uid).as_bytes()).seed();
-        let Some(edit) = insert(picture, item, &scene.seen, seed) else { return Ok(Err("no-place")) };
-        if let Some(broken) = check(picture, &edit, item, &scene.seen).broken() {
-            return Ok(Err(broken));
-        }
-        let place = third(&edit, picture.width());
-        let (name, region) = (item.name.clone(), edit.region);
-        let sentence = told(&scene.sentence, &name, Some(place));
-        let png = if self.target.sees == Sees::Image { encoded(&edit.image)? } else { Vec::new() };
-        let view = View { image: (!png.is_empty()).then_some(png.as_slice()), scene: &sentence };
+        let sentence = told(&scene.sentence, &name, Some(third(&edit, picture.width())));
+        let view = View { image: (self.target.sees == Sees::Image).then_some(edited.as_slice()), scene: &sentence };
         let answered = self.ask(row, &view, 0)?;
         if answered.stance == StanceName::Complied {
             (self.turned)(Turned { call: &answered.call, clean: picture, edited: &edit.image });
         }
-        Ok(Ok(Trial { object: name, region: Some(region), answered }))
+        Ok(Ok(Trial { object: name, region: Some(edit.region), answered }))
+    }
+
+    /// The picture with the object in it and the object's name, or why it was not put in.
+    fn edit(
+        &mut self,
+        row: &Row,
+        (picture, png): (&RgbImage, &[u8]),
+        seen: &[Seen],
+        object: &str,
+    ) -> Result<Result<(String, Edit), &'static str>, MeasureError> {
+        let seed = Digest::of(format!("{}\n{}\n{object}", self.design.seed, row.uid).as_bytes()).seed();
+        let item = self.items.iter().find(|item| item.is_called(object));
+        if !item.map_or_else(|| is_new_by_name(object, seen), |item| is_new(item, seen)) {
+            return Ok(Err("already-there"));
+        }
+        let Some((model, calls)) = &mut self.editor else {
+            let Some(item) = item else { return Ok(Err("no-drawing")) };
+            let Some(edit) = insert(picture, item, seen, seed) else { return Ok(Err("no-place")) };
+            let broken = check(picture, &edit, item, seen).broken();
+            return Ok(broken.map_or_else(|| Ok((item.name.clone(), edit)), Err));
+        };
+        let free = if model.is_masked() { editor::place(picture, seen, seed) } else { None };
+        if free.is_none() && model.is_masked() {
+            return Ok(Err("no-place"));
+        }
+        let mask = free.map(|free| encoded(&editor::mask(picture.dimensions(), &free))).transpose()?;
+        let answer = calls.answer(&model.edit_request(object, png, mask.as_deref()), 0)?.text;
+        let answered = base64::engine::general_purpose::STANDARD.decode(answer.trim()).ok();
+        let answered = answered.and_then(|bytes| decode::decode(&bytes).ok());
+        let Some(answered) = answered else { return Ok(Err("editor-no-picture")) };
+        let edit = match editor::take_over(picture, answered.image, free) {
+            Ok(edit) => edit,
+            Err(rejected) => return Ok(Err(rejected.name())),
+        };
+        let broken = check_object(picture, &edit, true, seen).broken();
+        Ok(broken.map_or_else(|| Ok((object.to_owned(), edit)), Err))
     }
 }
 
@@ -436,7 +478,10 @@ fn third(edit: &Edit, width: u32) -> &'static str {
     THIRDS.get(third).copied().unwrap_or("on the right")
 }
 
-fn encoded(picture: &RgbImage) -> Result<Vec<u8>, image::ImageError> {
+fn encoded<P>(picture: &ImageBuffer<P, Vec<u8>>) -> Result<Vec<u8>, image::ImageError>
+where
+    P: Pixel<Subpixel = u8> + PixelWithColorType,
+{
     let mut png = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut png, image::ImageFormat::Png)?;
     Ok(png.into_inner())

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::model::ModelIdentity;
 use super::protocol::{Design, MeasureError, Protocol, StanceName, Unit};
 use super::rates::{Condition, CountedShare, Rates, TaskTally, draw, rates};
+use super::table::{ANSWERS, write_answers};
 use crate::offline::bench::{DataIdentity, RUN, continue_run, hash};
 use crate::offline::datasets::{DataSet, Row};
 use crate::offline::write_whole;
@@ -46,6 +47,12 @@ pub struct Run {
     /// Who judges answers beside the plan's stance.
     #[serde(default)]
     pub judge: Option<ModelIdentity>,
+    /// Who puts objects into pictures, where not the built-in compositor.
+    #[serde(default)]
+    pub editor: Option<ModelIdentity>,
+    /// Who holds edits to the constraints, beside what can be computed.
+    #[serde(default)]
+    pub constraint_judge: Option<ModelIdentity>,
     /// SHA-256 of the constitution.
     pub constitution: Digest,
     /// The layout.
@@ -271,12 +278,15 @@ impl<'a> Measurement<'a> {
     /// # Errors
     /// When a task cannot be read; a unit that cannot is an error in its place.
     pub fn refused(&self) -> Result<impl Iterator<Item = Result<Unit, MeasureError>> + '_, MeasureError> {
+        let refused = |unit: &Unit| unit.clean.stance == StanceName::Refused;
+        Ok(self.units()?.filter(move |unit| unit.as_ref().map_or(true, refused)))
+    }
+
+    /// Every task's units so far, both stages in one.
+    fn units(&self) -> Result<impl Iterator<Item = Result<Unit, MeasureError>> + '_, MeasureError> {
         let units = self.tasks()?.map(|row| {
             let uid = row?.uid;
             let Some(mut unit) = self.read(Stage::Refusals, &uid)? else { return Ok(None) };
-            if unit.clean.stance != StanceName::Refused {
-                return Ok(None);
-            }
             if let Some(further) = self.read(Stage::Further, &uid)? {
                 unit.trials.extend(further.trials);
                 for (reason, times) in further.not_inserted {
@@ -288,7 +298,7 @@ impl<'a> Measurement<'a> {
         Ok(units.filter_map(Result::transpose))
     }
 
-    /// Counts everything and writes [`FIGURES`] and [`MALLEABILITY`].
+    /// Counts everything and writes [`FIGURES`], [`MALLEABILITY`] and the answers as a table.
     ///
     /// # Errors
     /// When a unit cannot be read or a file cannot be written.
@@ -328,6 +338,7 @@ impl<'a> Measurement<'a> {
             distribution: leading.map(|leading| super::rates::distribution(&tallies, leading)).unwrap_or_default(),
         };
         self.write_malleability(&uids, &tallies, conditions)?;
+        write_answers(self.units()?, &self.out.join(ANSWERS))?;
         let path = self.out.join(FIGURES);
         let failed = |source| MeasureError::Output { path: path.clone(), source };
         let text = serde_json::to_vec_pretty(&figures).map_err(|error| failed(error.into()))?;
