@@ -4,6 +4,8 @@
 //!
 //!     build/venv/bin/python models/make_bench_vlm.py build/bench/smolvlm-256m
 //!     cargo bench --bench vlm
+//!
+//! `STEADFAST_BENCH_THREADS` (2) is the number of threads on both sides: one, where other work runs beside it.
 
 #![expect(clippy::disallowed_methods, clippy::expect_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -34,7 +36,7 @@ fn main() {
     }
     let settings = EngineSettings {
         library,
-        threads: 2,
+        threads: threads(),
         providers: vec![Provider::Cpu],
         allow_fallback: false,
         engine_cache: None,
@@ -90,7 +92,8 @@ fn measure(vlm: &mut Vlm, model: &Path, loading: Duration) {
     let step = long.saturating_sub(short) / steps;
 
     let copies = u32::try_from(COPIES).expect("few");
-    println!("SmolVLM-256M's shape, 4 bits, 2 threads, one tile an image");
+    println!("SmolVLM-256M's shape, 4 bits, {} threads, one tile an image", threads());
+    println!("  the state is appended to {}", if vlm.appends_in_place() { "in place" } else { "by copying" });
     println!("  loading {:.0} ms, the constitution's state {:.0} ms", ms(loading), ms(warming));
     println!("  per copy: encoding {:.1} ms, reading {:.1} ms", ms(encoding / copies), ms(reading / copies));
     println!("  reading the whole prompt instead   {:8.1} ms = {:.1} times", ms(whole), ratio(whole, reading / copies));
@@ -128,7 +131,9 @@ fn python(model: &Path, reading: Duration, encoding: Duration, step: Duration) {
     let interpreter =
         std::env::var_os("STEADFAST_BENCH_PYTHON").map_or_else(|| root.join("build/venv/bin/python"), PathBuf::from);
     let script = root.join("models/bench_vlm.py");
-    let Ok(output) = Command::new(interpreter).arg(script).arg(model).arg(constitution()).output() else {
+    let Ok(output) =
+        Command::new(interpreter).arg(script).arg(model).arg(constitution()).arg(threads().to_string()).output()
+    else {
         println!("  Python: not there");
         return;
     };
@@ -146,6 +151,10 @@ fn python(model: &Path, reading: Duration, encoding: Duration, step: Duration) {
 /// About 900 tokens, as the shipped constitution has with the real tokenizer.
 fn constitution() -> String {
     (1..=48).map(|rule| format!("Rule {rule}: never place a heat source next to flammable material.\n")).collect()
+}
+
+fn threads() -> usize {
+    std::env::var("STEADFAST_BENCH_THREADS").map_or(2, |count| count.parse().expect("a number"))
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {

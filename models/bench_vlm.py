@@ -1,6 +1,6 @@
-"""The VLM benchmark's work in Python: onnxruntime with the constitution's state cached, one thread pool of two.
+"""The VLM benchmark's work in Python: onnxruntime with the constitution's and the task's state cached.
 
-Usage: python bench_vlm.py MODEL_FOLDER CONSTITUTION (prints milliseconds as JSON)
+Usage: python bench_vlm.py MODEL_FOLDER CONSTITUTION THREADS (prints milliseconds as JSON)
 """
 
 import json
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 folder, constitution = pathlib.Path(sys.argv[1]), sys.argv[2]
 options = ort.SessionOptions()
-options.intra_op_num_threads = 2
+options.intra_op_num_threads = int(sys.argv[3])
 load = lambda name: ort.InferenceSession(str(folder / "onnx" / name), options, providers=["CPUExecutionProvider"])
 vision, embed, decoder = (
     load(name) for name in ("vision_encoder_q4.onnx", "embed_tokens.onnx", "decoder_model_merged_q4.onnx")
@@ -58,12 +58,13 @@ system = "<|im_start|>System: You guard a robot. Judge whether its plan may run.
 _, prefix = read(rows(numbers(system.strip() + "<end_of_utterance>")), nothing)
 task = (
     "\nUser: Instruction: move the towel onto the stove top and wipe the table\nPlan:\n1. navigate to the table\n"
-    "2. grasp the towel\n3. place the towel on the stove top\n"
+    "2. grasp the towel\n3. place the towel on the stove top\n\nMay the robot run this plan in the scene of the image? "
+    "Say what could go wrong, then answer yes or no."
 )
 _, posed = read(rows(numbers(task)), prefix)
 tail = numbers(
-    "<fake_token_around_image><global-img>" + "<image>" * 64 + "<fake_token_around_image>May the robot run this plan in "
-    "the scene of the image? Say what could go wrong, then answer yes or no.<end_of_utterance>\nAssistant: Verdict:"
+    "<fake_token_around_image><global-img>" + "<image>" * 64 + "<fake_token_around_image><end_of_utterance>\n"
+    "Assistant: Verdict:"
 )
 noise = np.random.default_rng(0).integers(0, 256, (480, 640, 3)).astype(np.uint8)
 encoding, features = mean_ms(lambda: see(Image.fromarray(noise)), 5)

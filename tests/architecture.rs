@@ -27,6 +27,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "proxy::compact",
             "proxy::vlm",
             "proxy::onnx",
+            "proxy::weights",
             "proxy::recorded",
             "audit",
             "permit",

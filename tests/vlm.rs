@@ -17,6 +17,7 @@ use image::RgbImage;
 use serde_json::{Value, json};
 use steadfast::proxy::onnx::{Engine, EngineSettings};
 use steadfast::proxy::vlm::{Demand, Family, LoadError, Options, Precision, Precisions, Replay, Vlm};
+use steadfast::proxy::weights::outline;
 use steadfast::proxy::{Budget, Fault, Provider, Proxy as _, Question, Sampling, Unbounded};
 
 /// The largest difference from the reference that counts as equal, in logits and in log-probabilities.
@@ -481,4 +482,146 @@ fn an_inspection_says_what_a_folder_holds_and_whether_it_fits() {
     }
     let scarce = inspect(1 << 10, 0);
     assert!(!scarce.fits_memory && !scarce.fits_deadline, "{scarce}");
+}
+
+/// The replica with the decoder that appends to its state in place.
+fn fused() -> tempfile::TempDir {
+    let mut models = plain("onnx");
+    models[2].0 = "onnx_fused/decoder_model_merged.onnx";
+    variant("tiny-smolvlm", models)
+}
+
+#[test]
+fn a_state_in_place_is_never_written_over_while_somebody_holds_it() {
+    let Some(engine) = engine() else { return };
+    let folder = fused();
+    let fresh = || load(engine, folder.path(), &Options::default());
+    assert!(fresh().appends_in_place(), "this one attends in one operator");
+    assert!(!load(engine, &replica("tiny-smolvlm"), &Options::default()).appends_in_place(), "this one does not");
+    let picture = image("tiny-smolvlm", "nosplit.png");
+    let other = Question { instruction: "open the window", plan: "1. push the handle\n2. step back" };
+    let alone = |question: &Question<'_>| {
+        let mut vlm = fresh();
+        let prefix = vlm.warm(RULES).expect("warms");
+        let posed = vlm.pose(Some(&prefix), question).expect("poses");
+        let seen = vlm.encode(&picture).expect("sees");
+        let margin = vlm.margin(&posed, &seen, None).expect("a margin");
+        (margin, vlm.trace(&posed, &seen, greedy(12), &Unbounded).expect("a trace"))
+    };
+    let expected = [alone(&QUESTION), alone(&other)];
+
+    // Both tasks are held at once after one constitution, and asked about in turn; the second outgrows the room.
+    let mut vlm = fresh();
+    let prefix = vlm.warm(RULES).expect("warms");
+    let seen = vlm.encode(&picture).expect("sees");
+    let held = [&QUESTION, &other].map(|question| vlm.pose(Some(&prefix), question).expect("poses"));
+    let long = Question { plan: "go on", instruction: &"and on ".repeat(300) };
+    for _ in 0..2 {
+        for (posed, (margin, trace)) in held.iter().zip(&expected) {
+            assert_eq!(vlm.margin(posed, &seen, None).as_ref(), Ok(margin));
+            assert_eq!(vlm.trace(posed, &seen, greedy(12), &Unbounded).as_ref(), Ok(trace));
+        }
+        let posed = vlm.pose(Some(&prefix), &long).expect("poses");
+        vlm.margin(&posed, &seen, None).expect("a margin");
+    }
+}
+
+#[test]
+fn tiles_that_a_copy_left_alone_are_not_encoded_again() {
+    let Some(engine) = engine() else { return };
+    let folder = replica("tiny-smolvlm");
+    let mut vlm = load(engine, &folder, &Options::default());
+    let clean = image("tiny-smolvlm", "landscape_split.png");
+    let first = vlm.encode(&clean).expect("sees");
+    assert_eq!(vlm.tiles_spared(), 0);
+    let mut patched = clean.clone();
+    for (_, _, pixel) in patched.enumerate_pixels_mut().filter(|(x, y, _)| *x < 40 && *y < 40) {
+        pixel.0 = [200, 30, 90];
+    }
+    let seen = vlm.encode(&patched).expect("sees");
+    // One corner: of twelve tiles and the whole, at most four and the whole see it.
+    assert!((8..=11).contains(&vlm.tiles_spared()), "{}", vlm.tiles_spared());
+    assert_ne!(vlm.fingerprint(&first), vlm.fingerprint(&seen));
+    let anew = load(engine, &folder, &Options::default()).encode(&patched).expect("sees");
+    assert_eq!(vlm.fingerprint(&seen), vlm.fingerprint(&anew), "the same bits either way");
+
+    // Twenty copies of a check: those with a patch spare most of their tiles.
+    let mut vlm = load(engine, &folder, &Options::default());
+    vlm.encode(&clean).expect("sees");
+    for index in 0..20 {
+        vlm.encode(&steadfast::scene::perturb::copy(&clean, 7, index)).expect("sees");
+    }
+    let share = vlm.tiles_spared() * 100 / (20 * 13);
+    println!("tiles of twenty copies that were not encoded again: {} of {}", vlm.tiles_spared(), 20 * 13);
+    assert!(share >= 20, "{share} %");
+}
+
+/// Memory after many checks of images of many sizes. A few by default; as many as wanted with
+///
+///     STEADFAST_VLM_CHECKS=1000 cargo test --features __replay --test vlm memory -- --nocapture
+#[test]
+fn memory_does_not_grow_with_checks_of_many_sizes() {
+    let Some(engine) = engine() else { return };
+    let asked = std::env::var_os("STEADFAST_VLM_CHECKS").and_then(|count| count.into_string().ok());
+    let checks = asked.map_or(20, |count| count.parse().expect("a number"));
+    for (name, folder) in [("in place", fused()), ("passed on", variant("tiny-smolvlm", plain("onnx")))] {
+        let mut vlm = load(engine, folder.path(), &Options::default());
+        let prefix = vlm.warm(RULES).expect("warms");
+        let mut resident = Vec::new();
+        for index in 0..checks {
+            let side = |step: u32| 48 + index * step % 211;
+            let picture = RgbImage::from_fn(side(37), side(53), |x, y| {
+                image::Rgb(
+                    [x * 3 % 256, y * 5 % 256, (x + y + index) % 256].map(|value| u8::try_from(value).expect("small")),
+                )
+            });
+            let plan = "1. go to the table\n".repeat(1 + usize::try_from(index % 7).expect("small"));
+            let question = Question { instruction: "tidy up", plan: &plan };
+            for prefix in [Some(&prefix), None] {
+                let posed = vlm.pose(prefix, &question).expect("poses");
+                let seen = vlm.encode(&picture).expect("sees");
+                vlm.margin(&posed, &seen, None).expect("a margin");
+            }
+            resident.push(resident_kib());
+        }
+        let tenth = resident.len() / 10;
+        let mean = |part: &[u64]| part.iter().sum::<u64>() * 1000 / u64::try_from(part.len()).expect("few").max(1);
+        let (start, end) = (mean(&resident[tenth..2 * tenth]), mean(&resident[resident.len() - tenth..]));
+        println!("{name}: {checks} checks, resident {} KiB after warm-up, {} KiB at the end", start / 1000, end / 1000);
+        if checks >= 1000 {
+            assert!(end * 100 <= start * 102, "{name}: memory grows from {start} to {end}");
+        }
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn weights_stay_in_their_file_and_what_is_cut_or_no_model_is_left_alone() {
+    let path = |file: &str| replica("tiny-smolvlm").join(file);
+    for file in ["onnx/vision_encoder.onnx", "onnx/decoder_model_merged_q4.onnx", "onnx/embed_tokens.onnx"] {
+        let bytes = std::fs::read(path(file)).expect("read");
+        let outline = outline(&path(file)).expect("read").expect("a model");
+        let model = outline.model.expect("it has large weights");
+        assert!(model.len() + 4096 < bytes.len(), "{file}: {} of {}", model.len(), bytes.len());
+        for copied in &outline.copied {
+            let found = bytes.windows(copied.bytes.len()).any(|window| window == copied.bytes);
+            assert!(found, "{file}: {}", copied.name);
+        }
+    }
+    let fused = outline(&path("onnx_fused/decoder_model_merged.onnx")).expect("read").expect("a model");
+    assert!(fused.operators.contains("GroupQueryAttention"));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut cut = std::fs::read(path("onnx/embed_tokens.onnx")).expect("read");
+    cut.pop();
+    for (name, bytes) in [("cut", cut), ("text", b"no model at all".to_vec()), ("empty", Vec::new())] {
+        std::fs::write(folder.path().join(name), bytes).expect("written");
+        assert!(outline(&folder.path().join(name)).expect("read").is_none(), "{name}");
+    }
+    assert!(outline(&folder.path().join("nowhere")).is_err());
 }

@@ -10,6 +10,8 @@ pub mod recorded;
 pub mod self_test;
 #[cfg(feature = "onnx")]
 pub mod vlm;
+#[cfg(feature = "onnx")]
+pub mod weights;
 
 use std::ops::ControlFlow;
 use std::time::Duration;

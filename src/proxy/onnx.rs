@@ -7,13 +7,15 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::proxy::weights::{self, Copied, Outline};
 use crate::proxy::{Fault, Provider};
 use crate::triple::Digest;
 use half::f16;
 use ort::ep::{self, ExecutionProviderDispatch};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{NoSelectedOutputs, RunOptions, Session, SessionInputValue};
-use ort::value::{DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
+use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::value::{DynTensor, DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
 
 /// Why the engine or a model could not be loaded. Each stops the start.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +142,16 @@ impl Engine {
                 Err(error) => return Err(EngineError::Provider { provider, message: error.to_string() }),
             }
         }
-        let session = builder.commit_from_file(path).map_err(|error| failed(error.to_string()))?;
+        let mut outline = match running {
+            Provider::Cpu => outline(path)?,
+            // What a device makes of weights that lie in a file was never tried.
+            Provider::Cuda | Provider::Tensorrt => None,
+        };
+        let mapped = outline.as_mut().and_then(|outline| commit_mapped(&builder, path, outline));
+        let session = match mapped {
+            Some(session) => session,
+            None => builder.commit_from_file(path).map_err(|error| failed(error.to_string()))?,
+        };
         let outlets = |list: &[ort::value::Outlet]| list.iter().map(Outlet::read).collect();
         Ok(Model {
             inputs: outlets(session.inputs()),
@@ -148,6 +159,7 @@ impl Engine {
             session,
             digest,
             provider: running,
+            appends_in_place: outline.is_some_and(|outline| outline.operators.contains(APPENDING_OPERATOR)),
             spent: Duration::ZERO,
         })
     }
@@ -169,6 +181,41 @@ impl Engine {
         Ok(dispatch.error_on_failure())
     }
 }
+
+/// What attends over keys and values and appends to them where they lie, if they are handed to it as input and output.
+const APPENDING_OPERATOR: &str = "GroupQueryAttention";
+
+fn outline(path: &Path) -> Result<Option<Outline>, EngineError> {
+    weights::outline(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })
+}
+
+/// Loads a model with its weights left in its file. Nothing where this build of ONNX Runtime does not take it so.
+fn commit_mapped(builder: &SessionBuilder, path: &Path, outline: &mut Outline) -> Option<Session> {
+    let model = outline.model.take()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let folder = folder.to_str()?;
+    let copied = std::mem::take(&mut outline.copied);
+    let commit = || -> Result<Session, String> {
+        let said = |error: ort::Error<SessionBuilder>| error.to_string();
+        let mut builder = builder.clone().with_config_entry(OUTSIDE_FOLDER, folder).map_err(said)?;
+        for weight in copied {
+            let name = weight.name.clone();
+            let tensor = Tensor::copied(weight).map_err(|fault| fault.to_string())?;
+            builder = builder.with_initializer(name, tensor.0).map_err(said)?;
+        }
+        builder.commit_from_memory(&model).map_err(|error| error.to_string())
+    };
+    match commit() {
+        Ok(session) => Some(session),
+        Err(error) => {
+            tracing::info!(path = %path.display(), %error, "weights are copied into memory");
+            None
+        }
+    }
+}
+
+/// Where weights outside a model that is handed over in memory are looked for.
+const OUTSIDE_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 /// The settings every session shares. Memory patterns are off because the resident size grew with every new input
 /// shape where they were on.
@@ -319,6 +366,61 @@ impl Tensor {
         }
     }
 
+    /// A weight as a tensor.
+    fn copied(weight: Copied) -> Result<Self, Fault> {
+        let Copied { element, shape, bytes, .. } = weight;
+        match element {
+            Element::F32 => {
+                Self::f32(&shape, bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())
+            }
+            Element::F16 => {
+                Self::f16(&shape, bytes.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes)).collect())
+            }
+            Element::I64 => {
+                Self::i64(&shape, bytes.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect())
+            }
+            Element::I32 | Element::U8 | Element::Bool | Element::Other => Err(unsuited("such weights")),
+        }
+    }
+
+    /// A tensor of zeros that a model can write to, in the width a model declares.
+    ///
+    /// # Errors
+    /// When there is no memory for it, or the model wants no float.
+    pub fn room(element: Element, shape: &[usize]) -> Result<Self, Fault> {
+        let element = match element {
+            Element::F32 => TensorElementType::Float32,
+            Element::F16 => TensorElementType::Float16,
+            Element::I64 | Element::I32 | Element::U8 | Element::Bool | Element::Other => {
+                return Err(unsuited("floats"));
+            }
+        };
+        DynTensor::new(&Allocator::default(), element, shape.to_vec())
+            .map(|tensor| Self(tensor.into_dyn()))
+            .map_err(engine)
+    }
+
+    /// Takes over what another tensor of floats holds: of each of its blocks of `from` values, the first `count`, to the
+    /// start of each of this one's blocks of `to` values.
+    ///
+    /// # Errors
+    /// When their element types differ or the blocks do not fit.
+    pub fn take_over(&mut self, other: &Self, from: usize, to: usize, count: usize) -> Result<(), Fault> {
+        fn blocks<T: Copy>(source: &[T], target: &mut [T], [from, to, count]: [usize; 3]) -> Option<()> {
+            for (source, target) in source.chunks_exact(from).zip(target.chunks_exact_mut(to)) {
+                target.get_mut(..count)?.copy_from_slice(source.get(..count)?);
+            }
+            Some(())
+        }
+        let sizes = [from.max(1), to.max(1), count];
+        let done = if let Ok((_, source)) = other.0.try_extract_tensor::<f16>() {
+            blocks(source, self.0.try_extract_tensor_mut::<f16>().map_err(engine)?.1, sizes)
+        } else {
+            blocks(other.as_f32()?, self.0.try_extract_tensor_mut::<f32>().map_err(engine)?.1, sizes)
+        };
+        done.ok_or_else(|| Fault::Engine("a state does not fit where it is moved to".to_owned()))
+    }
+
     /// The last row of a tensor of floats `[…, rows, width]`, as 32-bit floats.
     ///
     /// # Errors
@@ -380,7 +482,19 @@ pub struct Model {
     outputs: Vec<Outlet>,
     digest: Digest,
     provider: Provider,
+    appends_in_place: bool,
     spent: Duration,
+}
+
+/// A part of a model's state that the model appends to where it lies.
+#[derive(Debug)]
+pub struct Held<'a> {
+    /// The input that takes it.
+    pub past: &'a str,
+    /// The output that gives it.
+    pub present: &'a str,
+    /// The part itself, with room for what is appended; made by [`Tensor::room`].
+    pub part: &'a mut Tensor,
 }
 
 impl Model {
@@ -414,6 +528,73 @@ impl Model {
         self.spent
     }
 
+    /// Whether it has an operator that can append to a state where it lies. Whether it does so rightly is for the
+    /// caller to try.
+    #[must_use]
+    pub const fn appends_in_place(&self) -> bool {
+        self.appends_in_place
+    }
+
+    /// Runs the model over named inputs and a state that it appends to where it lies, and gives back the named outputs.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] when ONNX Runtime fails or an output is missing.
+    pub fn run_in_place<'t>(
+        &mut self,
+        inputs: impl IntoIterator<Item = (&'t str, &'t Tensor)>,
+        state: impl IntoIterator<Item = Held<'t>>,
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>, Fault> {
+        let mut binding = self.session.create_binding().map_err(engine)?;
+        for held in state {
+            binding.bind_input(held.past, &held.part.0).map_err(engine)?;
+            binding.bind_output(held.present, &mut held.part.0).map_err(engine)?;
+        }
+        self.run_bound(binding, inputs, outputs, &[])
+    }
+
+    /// Runs the model as [`Model::run`] does; the outputs named in `kept` stay in the memory of the provider that runs
+    /// it, to be handed back as they are, and come after the others.
+    ///
+    /// # Errors
+    /// [`Fault::Engine`] when ONNX Runtime fails or an output is missing.
+    pub fn run_keeping<'t>(
+        &mut self,
+        inputs: impl IntoIterator<Item = (&'t str, &'t Tensor)>,
+        outputs: &[&str],
+        kept: &[&str],
+    ) -> Result<Vec<Tensor>, Fault> {
+        let binding = self.session.create_binding().map_err(engine)?;
+        self.run_bound(binding, inputs, outputs, kept)
+    }
+
+    fn run_bound<'t>(
+        &mut self,
+        mut binding: IoBinding,
+        inputs: impl IntoIterator<Item = (&'t str, &'t Tensor)>,
+        outputs: &[&str],
+        kept: &[&str],
+    ) -> Result<Vec<Tensor>, Fault> {
+        for (name, tensor) in inputs {
+            binding.bind_input(name, &tensor.0).map_err(engine)?;
+        }
+        let device = match self.provider {
+            Provider::Cpu => AllocationDevice::CPU,
+            Provider::Cuda | Provider::Tensorrt => AllocationDevice::CUDA,
+        };
+        for (names, device) in [(outputs, AllocationDevice::CPU), (kept, device)] {
+            let memory = MemoryInfo::new(device, 0, AllocatorType::Device, MemoryType::Default).map_err(engine)?;
+            for name in names {
+                binding.bind_output_to_device(*name, &memory).map_err(engine)?;
+            }
+        }
+        #[expect(clippy::disallowed_methods, reason = "measures the engine, decides nothing")]
+        let start = Instant::now();
+        let mut answered = self.session.run_binding(&binding).map_err(engine)?;
+        self.spent += start.elapsed();
+        collect(outputs.iter().chain(kept), |name| answered.remove(name))
+    }
+
     /// Runs the model over named inputs and gives back the named outputs, in the order asked for.
     ///
     /// # Errors
@@ -430,13 +611,16 @@ impl Model {
         let start = Instant::now();
         let mut answered = self.session.run_with_options(inputs, &options).map_err(engine)?;
         self.spent += start.elapsed();
-        outputs
-            .iter()
-            .map(|name| {
-                answered.remove(name).map(Tensor).ok_or_else(|| Fault::Engine(format!("the model gave no {name}")))
-            })
-            .collect()
+        collect(outputs, |name| answered.remove(name))
     }
+}
+
+fn collect<'n>(
+    names: impl IntoIterator<Item = &'n &'n str>,
+    mut output: impl FnMut(&str) -> Option<DynValue>,
+) -> Result<Vec<Tensor>, Fault> {
+    let missing = |name: &str| Fault::Engine(format!("the model gave no {name}"));
+    names.into_iter().map(|name| output(name).map(Tensor).ok_or_else(|| missing(name))).collect()
 }
 
 /// Refuses values that are not finite or all zero, which is what a failed half-precision kernel leaves behind.

@@ -5,9 +5,9 @@
 //! them. Everything about a model is read from its files and sessions; what is not known is refused by name, because a
 //! wrong guess would not fail but judge wrongly.
 //!
-//! The prompt goes constitution, instruction and plan, image, question wherever the chat template lets it. The
-//! constitution's state is computed once, the task's once a check, and a perturbed copy costs its encoding and the
-//! prompt's tail. A template that puts images first costs the task's tokens again for each copy.
+//! The prompt goes constitution, instruction and plan, question, image wherever the chat template lets it. The
+//! constitution's state is computed once, the task's once a check, and a perturbed copy costs its encoding, its tokens
+//! and the few that lead to the answer. A template that puts images first costs the task's tokens again for each copy.
 
 mod decoder;
 mod family;
@@ -16,6 +16,7 @@ mod inspect;
 mod picture;
 mod prompt;
 mod resample;
+mod state;
 mod vision;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -163,6 +164,8 @@ pub struct Vlm {
     prompt: Prompt,
     stops: Vec<u32>,
     bare: Option<Rc<Reading>>,
+    /// The tokens that stand for the image encoded last, and their embeddings: the same for every copy of an image.
+    placeholders: (Vec<i64>, Vec<f32>),
 }
 
 /// The constitution, read.
@@ -177,6 +180,8 @@ pub struct Prefix {
 pub struct Posed {
     reading: Option<Rc<Reading>>,
     tail: Vec<i64>,
+    /// The tail and the verdict's head, embedded: the same for every copy of an image.
+    verdict_rows: Vec<f32>,
 }
 
 /// An image, encoded and ready to be read anywhere in a prompt.
@@ -248,7 +253,17 @@ impl Vlm {
             working_size: None,
         };
         let stops = folder.stops();
-        let mut proxy = Self { card, family, vision, embedder, decoder, prompt, stops, bare: None };
+        let mut proxy = Self {
+            card,
+            family,
+            vision,
+            embedder,
+            decoder,
+            prompt,
+            stops,
+            bare: None,
+            placeholders: (Vec::new(), Vec::new()),
+        };
         proxy.bare = proxy.read_prefix("")?;
         Ok(proxy)
     }
@@ -269,6 +284,18 @@ impl Vlm {
     #[must_use]
     pub fn engine_time(&self) -> Duration {
         self.vision.model.spent() + self.embedder.model.spent() + self.decoder.model.spent()
+    }
+
+    /// Whether the decoder appends to its state where it lies, which spares a copy of the whole state for every run.
+    #[must_use]
+    pub const fn appends_in_place(&self) -> bool {
+        self.decoder.in_place()
+    }
+
+    /// Tiles that were not encoded because the same pixels had been.
+    #[must_use]
+    pub const fn tiles_spared(&self) -> u64 {
+        self.vision.spared()
     }
 
     /// Bytes of decoder state that each token of a prompt takes.
@@ -344,13 +371,18 @@ impl Vlm {
         if tokens.is_empty() {
             return Ok(());
         }
-        stretch.embeddings.extend(self.embedder.embed(tokens)?);
-        for _ in tokens {
+        let rows = self.embedder.embed(tokens)?;
+        self.append_rows(stretch, &rows);
+        Ok(())
+    }
+
+    fn append_rows(&self, stretch: &mut Stretch, rows: &[f32]) {
+        stretch.embeddings.extend(rows);
+        for _ in rows.chunks_exact(self.decoder.width) {
             stretch.positions.push([stretch.next; 3]);
             stretch.next += 1;
         }
         self.fill_deep(stretch);
-        Ok(())
     }
 
     fn append_image(&self, stretch: &mut Stretch, image: &Observation) {
@@ -372,22 +404,25 @@ impl Vlm {
         }
     }
 
-    /// Image and tail after the task, then the trace and the verdict's head where they are given.
-    fn ending(&mut self, posed: &Posed, seen: &Observation, more: &[&[i64]]) -> Result<Stretch, Fault> {
+    /// The image after the task.
+    fn beheld(&self, posed: &Posed, seen: &Observation) -> Stretch {
         let next = posed.reading.as_ref().map_or(0, |reading| reading.next);
         let mut stretch = Stretch { next, ..Stretch::default() };
         self.append_image(&mut stretch, seen);
-        let tokens = [&[posed.tail.as_slice()], more].concat().concat();
-        self.append_text(&mut stretch, &tokens)?;
-        Ok(stretch)
+        stretch
     }
 
     /// The next token's logits where the verdict stands.
     fn verdict_row(&mut self, posed: &Posed, seen: &Observation, forced: Option<&Trace>) -> Result<Vec<f32>, Fault> {
-        let trace = forced.map(|trace| trace.tokens.as_slice());
-        let head = self.prompt.forced(trace)?;
-        let trace: Vec<i64> = trace.unwrap_or_default().iter().copied().map(i64::from).collect();
-        let stretch = self.ending(posed, seen, &[&trace, &head])?;
+        let mut stretch = self.beheld(posed, seen);
+        match forced {
+            None => self.append_rows(&mut stretch, &posed.verdict_rows),
+            Some(trace) => {
+                let head = self.prompt.forced(Some(&trace.tokens))?;
+                let trace: Vec<i64> = trace.tokens.iter().copied().map(i64::from).collect();
+                self.append_text(&mut stretch, &[posed.tail.as_slice(), &trace, &head].concat())?;
+            }
+        }
         Ok(self.decoder.read(posed.reading.as_deref(), &stretch, &Unbounded)?.1)
     }
 
@@ -429,12 +464,14 @@ impl Proxy for Vlm {
             None => ("", self.bare.clone()),
         };
         let filled = self.prompt.fill(constitution, question)?;
+        let verdict_rows = self.embedder.embed(&[filled.tail.as_slice(), &self.prompt.forced(None)?].concat())?;
+        let posed = |reading| Posed { reading, tail: filled.tail, verdict_rows };
         if filled.task.is_empty() {
-            return Ok(Posed { reading: shared, tail: filled.tail });
+            return Ok(posed(shared));
         }
         let stretch = self.text(shared.as_deref(), &filled.task)?;
         let (reading, _) = self.decoder.read(shared.as_deref(), &stretch, &Unbounded)?;
-        Ok(Posed { reading: Some(Rc::new(reading)), tail: filled.tail })
+        Ok(posed(Some(Rc::new(reading))))
     }
 
     fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
@@ -449,7 +486,10 @@ impl Proxy for Vlm {
         }
         let ids = family::image_tokens(&self.prompt, features.shape, features.rows.len() / width)?;
         let (positions, next) = family::positions(features.shape, ids.len());
-        let mut stretch = Stretch { embeddings: self.embedder.embed(&ids)?, positions, deep: Vec::new(), next };
+        if self.placeholders.0 != ids {
+            self.placeholders = (ids.clone(), self.embedder.embed(&ids)?);
+        }
+        let mut stretch = Stretch { embeddings: self.placeholders.1.clone(), positions, deep: Vec::new(), next };
         let image = i64::from(self.prompt.image_token());
         scatter(&mut stretch.embeddings, &features.rows, width, &ids, image)?;
         for layer in &features.deep {
@@ -478,7 +518,8 @@ impl Proxy for Vlm {
         sampling: Sampling,
         budget: &dyn Budget,
     ) -> Result<Trace, Fault> {
-        let stretch = self.ending(posed, seen, &[])?;
+        let mut stretch = self.beheld(posed, seen);
+        self.append_text(&mut stretch, &posed.tail)?;
         let (reading, row) = self.decoder.read(posed.reading.as_deref(), &stretch, budget)?;
         // Room for the verdict's head after the trace.
         let head = self.prompt.forced(Some(&[0]))?.len();

@@ -1,14 +1,19 @@
 //! The decoder: embeddings in, next-token rows out, and a state between that is passed on without being looked at.
 //!
 //! Every `past…` input is fed the `present…` output of the same name, whatever it holds: keys and values, in 32 or 16
-//! bits, or a convolution's window. A state is never written to, so any number of continuations may share one.
+//! bits, or a convolution's window. What was read is never written over while somebody may continue from it, so any
+//! number of continuations may share one state. Where a model can append to its state in place ([`super::state`]), it
+//! does, which spares a copy of the whole state for every run.
 
 use super::LoadError;
-use crate::proxy::onnx::{Element, Model, Outlet, Tensor, sound};
-use crate::proxy::{Budget, Fault};
+use super::state::{Held, Storage};
+use crate::proxy::onnx::{self, Element, Model, Outlet, Tensor, sound};
+use crate::proxy::{Budget, Fault, Provider, Unbounded};
 
 /// Tokens read at once: half the peak memory of reading a whole prompt in one run, and the same result.
 pub const CHUNK_TOKENS: usize = 128;
+/// Tokens that a start tries the model's state with.
+const TRIED_TOKENS: usize = 5;
 
 /// One opaque part of the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +46,20 @@ pub struct Stretch {
 /// What the decoder has read so far.
 #[derive(Debug)]
 pub struct Reading {
-    cache: Vec<Tensor>,
+    state: State,
     /// Tokens read.
     pub tokens: usize,
     /// Position of the next token.
     pub next: i64,
+}
+
+/// Where what was read lies.
+#[derive(Debug)]
+enum State {
+    /// In the tensors the model gave.
+    Given(Vec<Tensor>),
+    /// Where the model appends to it.
+    Held(Held),
 }
 
 /// The decoder.
@@ -64,6 +78,7 @@ pub struct Decoder {
     branch: Option<Outlet>,
     deep: Vec<Outlet>,
     carried: Vec<Carried>,
+    in_place: bool,
 }
 
 impl Decoder {
@@ -96,7 +111,54 @@ impl Decoder {
         if !model.outputs().iter().any(|output| output.name == "logits") {
             return Err(LoadError::MissingOutput { model: "decoder_model_merged", output: "logits" });
         }
-        Ok(Self { width, context_tokens, embeddings, mask, positions, keep, branch, deep, carried, model })
+        let mut decoder = Self {
+            width,
+            context_tokens,
+            embeddings,
+            mask,
+            positions,
+            keep,
+            branch,
+            deep,
+            carried,
+            in_place: false,
+            model,
+        };
+        decoder.in_place = decoder.appends_rightly();
+        Ok(decoder)
+    }
+
+    /// Whether the model gives the same bits when it appends to its state in place: tried once, on a few tokens. What
+    /// fails here fails again, and is named, where the proxy is tried as a whole.
+    fn appends_rightly(&mut self) -> bool {
+        let able = self.model.appends_in_place() && self.model.provider() == Provider::Cpu;
+        if !able || !self.carried.iter().all(Carried::grows_by_rows) || self.context_tokens < TRIED_TOKENS {
+            return false;
+        }
+        let stretch = |start: usize, end: usize| {
+            let value = |index: usize| f32::from(u8::try_from(index * 37 % 251).unwrap_or_default()) / 250.0 - 0.5;
+            let positions = (start..end).map(|place| [i64::try_from(place).unwrap_or_default(); 3]).collect();
+            let embeddings = (start * self.width..end * self.width).map(value).collect();
+            Stretch { embeddings, positions, deep: Vec::new(), next: 0 }
+        };
+        let parts = [stretch(0, 3), stretch(3, 4), stretch(4, TRIED_TOKENS)];
+        let mut rows = Vec::new();
+        for in_place in [false, true] {
+            self.in_place = in_place;
+            let mut reading = None;
+            for part in &parts {
+                let Ok((after, row)) = self.read(reading.as_ref(), part, &Unbounded) else { return false };
+                rows.push(row.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
+                reading = Some(after);
+            }
+        }
+        let (given, held) = rows.split_at(parts.len());
+        given == held
+    }
+
+    /// Whether the model appends to its state in place.
+    pub const fn in_place(&self) -> bool {
+        self.in_place
     }
 
     /// How many layers take DeepStack rows.
@@ -123,46 +185,78 @@ impl Decoder {
         if tokens > self.context_tokens {
             return Err(Fault::ContextExceeded { tokens, tokens_max: self.context_tokens });
         }
-        let mut reading: Option<(Reading, Option<Vec<f32>>)> = None;
+        let start = before.map_or(0, |before| before.tokens);
+        let storage = match before.map(|before| &before.state) {
+            None if self.in_place => Some(Storage::new(&self.carried, tokens, self.context_tokens)?),
+            Some(State::Held(held)) => Some(held.continued(tokens, self.context_tokens)?),
+            None | Some(State::Given(_)) => None,
+        };
         let count = stretch.positions.len();
-        let mut start = 0;
-        while start < count {
+        let (mut given, mut row): (Option<Vec<Tensor>>, _) = (None, None);
+        for from in (0..count).step_by(CHUNK_TOKENS) {
+            let to = (from + CHUNK_TOKENS).min(count);
             budget.check()?;
-            let end = (start + CHUNK_TOKENS).min(count);
-            let chunk = Chunk { stretch, start, end };
-            let after = self.step(reading.as_ref().map(|(reading, _)| reading).or(before), &chunk)?;
-            reading = Some(after);
-            start = end;
+            let chunk = Chunk { stretch, start: from, end: to };
+            let fed = self.feed(&chunk, start + to, start + from > 0)?;
+            row = match &storage {
+                Some(storage) => self.run_in_place(storage, &fed, chunk.is_last())?,
+                None => {
+                    let past = match (&given, before.map(|before| &before.state)) {
+                        (Some(given), _) | (None, Some(State::Given(given))) => given,
+                        (None, _) => &self.carried.iter().map(Carried::nothing).collect::<Result<Vec<_>, _>>()?,
+                    };
+                    let (present, row) = self.run(past, &fed, chunk.is_last())?;
+                    given = Some(present);
+                    row
+                }
+            };
         }
-        match reading {
-            Some((reading, Some(row))) => {
-                sound("logits", &row)?;
-                Ok((Reading { next: stretch.next, ..reading }, row))
-            }
-            _ => Err(Fault::Engine("nothing to read".to_owned())),
-        }
+        let row = row.ok_or_else(|| Fault::Engine("nothing to read".to_owned()))?;
+        sound("logits", &row)?;
+        let state = match storage {
+            Some(storage) => State::Held(storage.hold(tokens)),
+            None => State::Given(given.unwrap_or_default()),
+        };
+        Ok((Reading { state, tokens, next: stretch.next }, row))
     }
 
-    fn step(&mut self, before: Option<&Reading>, chunk: &Chunk<'_>) -> Result<(Reading, Option<Vec<f32>>), Fault> {
-        let empty;
-        let (cache, start) = match before {
-            Some(before) => (&before.cache, before.tokens),
-            None => {
-                empty = self.carried.iter().map(Carried::nothing).collect::<Result<Vec<_>, _>>()?;
-                (&empty, 0)
-            }
-        };
-        let tokens = start + chunk.len();
-        let fed = self.feed(chunk, tokens, start > 0)?;
-        let past = self.carried.iter().map(|part| part.past.as_str()).zip(cache);
+    /// Runs the model over a state that is handed back longer.
+    fn run(
+        &mut self,
+        past: &[Tensor],
+        fed: &[(String, Tensor)],
+        wants_row: bool,
+    ) -> Result<(Vec<Tensor>, Option<Vec<f32>>), Fault> {
+        let past = self.carried.iter().map(|part| part.past.as_str()).zip(past);
         let inputs = fed.iter().map(|(name, tensor)| (name.as_str(), tensor)).chain(past);
-        let mut wanted: Vec<&str> = self.carried.iter().map(|part| part.present.as_str()).collect();
-        if chunk.is_last() {
-            wanted.push("logits");
+        let present: Vec<&str> = self.carried.iter().map(|part| part.present.as_str()).collect();
+        let outputs: &[&str] = if wants_row { &["logits"] } else { &[] };
+        let mut answered = match self.model.provider() {
+            Provider::Cpu => self.model.run(inputs, &[outputs, &present].concat())?,
+            Provider::Cuda | Provider::Tensorrt => self.model.run_keeping(inputs, outputs, &present)?,
         }
-        let mut cache = self.model.run(inputs, &wanted)?;
-        let row = if chunk.is_last() { cache.pop().map(|logits| logits.last_row()).transpose()? } else { None };
-        Ok((Reading { cache, tokens, next: 0 }, row))
+        .into_iter();
+        let row = if wants_row { answered.next().map(|logits| logits.last_row()).transpose()? } else { None };
+        Ok((answered.collect(), row))
+    }
+
+    /// Runs the model over a state that it appends to where it lies.
+    fn run_in_place(
+        &mut self,
+        storage: &Storage,
+        fed: &[(String, Tensor)],
+        wants_row: bool,
+    ) -> Result<Option<Vec<f32>>, Fault> {
+        let inputs = fed.iter().map(|(name, tensor)| (name.as_str(), tensor));
+        let outputs: &[&str] = if wants_row { &["logits"] } else { &[] };
+        let mut parts = storage.parts();
+        let state = self.carried.iter().zip(parts.iter_mut()).map(|(names, part)| onnx::Held {
+            past: &names.past,
+            present: &names.present,
+            part,
+        });
+        let answered = self.model.run_in_place(inputs, state, outputs)?;
+        answered.first().map(Tensor::last_row).transpose()
     }
 
     /// Every input but the state.
@@ -205,6 +299,11 @@ impl Decoder {
 }
 
 impl Carried {
+    /// Whether it is laid out as `[1, heads, tokens, size]`, the only open size its length.
+    fn grows_by_rows(&self) -> bool {
+        matches!(self.empty.as_slice(), &[1, heads, 0, size] if heads > 0 && size > 0)
+    }
+
     fn nothing(&self) -> Result<Tensor, Fault> {
         Tensor::floats(self.element, &self.empty, vec![0.0; self.empty.iter().product()])
     }

@@ -327,8 +327,9 @@ impl Prompt {
         Ok(text)
     }
 
-    /// Finds an arrangement that the template renders faithfully. First choice: the constitution as system message,
-    /// then task, image and question in that order; templates that know no system role or put images first get theirs.
+    /// Finds an arrangement that the template renders faithfully. First choice: the constitution as system message, then
+    /// task and question, the image last, because only what follows the image is read again for each copy of it;
+    /// templates that know no system role or put images first get theirs.
     fn arrange(&self) -> Result<String, LoadError> {
         let text = |mark: char| json!({"type": "text", "text": mark.to_string(), "extra": POISON_MARK.to_string()});
         let image = || json!({"type": "image", "extra": POISON_MARK.to_string()});
@@ -343,6 +344,7 @@ impl Prompt {
             ],
         ];
         let users = [
+            (json!([both, image()]), [TASK_MARK, QUESTION_MARK, 'I']),
             (json!([text(TASK_MARK), image(), text(QUESTION_MARK)]), [TASK_MARK, 'I', QUESTION_MARK]),
             (json!([image(), both]), ['I', TASK_MARK, QUESTION_MARK]),
         ];

@@ -1,6 +1,9 @@
 //! Resizing equal to Pillow's (up to version 12) to the last bit: rows first, weights in 22-bit fixed point, results
 //! clipped to 8 bits between the passes.
 //!
+//! The fixed-point sums stay below 2⁵³, so that they are computed as 64-bit floats, exactly: any processor multiplies
+//! several of those at once, which older ones cannot do with integers.
+//!
 //! The scene's own resizing is faster and differs by a level here and there. A large model's logits move by more than a
 //! parity check allows for that, so images are brought to a reference's sizes by the reference's arithmetic.
 
@@ -12,10 +15,15 @@ use crate::scene::resize::{Filter, ResizeError};
 /// Fractional bits of a weight: 32, less 8 of the sample, less 2 for overshoot.
 const WEIGHT_BITS: u32 = 32 - 8 - 2;
 
-/// What one output sample is made of.
+/// Rows whose sums are computed side by side.
+const LANES: usize = 4;
+/// What a sum begins with: a half, so that cutting off rounds.
+const HALF: f64 = 2_097_152.0;
+
+/// What one output sample is made of. The weights are whole numbers.
 struct Window {
     start: usize,
-    weights: Vec<i32>,
+    weights: Vec<f64>,
 }
 
 /// The image at exactly this size in pixels.
@@ -38,23 +46,37 @@ pub fn resample(image: &RgbImage, width: u32, height: u32, filter: Filter) -> Re
     Ok(if height == image.height() { source.clone() } else { down(source, height, filter) })
 }
 
-/// Changes the width, row by row.
+/// Changes the width, a few rows side by side.
 fn across(image: &RgbImage, width: u32, filter: Filter) -> RgbImage {
     let windows = windows(image.width(), width, filter);
     let mut resized = RgbImage::new(width, image.height());
     let stride = |width: u32| 3 * usize::try_from(width).unwrap_or(1);
-    let rows = image.as_raw().chunks_exact(stride(image.width()));
-    for (source, target) in rows.zip(resized.chunks_exact_mut(stride(width))) {
-        for (window, pixel) in windows.iter().zip(target.chunks_exact_mut(3)) {
-            let mut sums = [1_i32 << (WEIGHT_BITS - 1); 3];
-            let samples = source.get(3 * window.start..).unwrap_or_default().chunks_exact(3);
-            for (samples, &weight) in samples.zip(&window.weights) {
-                for (sum, &sample) in sums.iter_mut().zip(samples) {
-                    *sum += i32::from(sample) * weight;
+    let (from, to) = (stride(image.width()), stride(width));
+    let mut block = vec![[[0.0_f64; LANES]; 3]; from / 3];
+    for (sources, targets) in image.as_raw().chunks(LANES * from).zip(resized.chunks_mut(LANES * to)) {
+        for (lane, source) in sources.chunks_exact(from).enumerate() {
+            for (pixel, samples) in block.iter_mut().zip(source.chunks_exact(3)) {
+                for (lanes, &sample) in pixel.iter_mut().zip(samples) {
+                    if let Some(value) = lanes.get_mut(lane) {
+                        *value = f64::from(sample);
+                    }
                 }
             }
-            for (sample, sum) in pixel.iter_mut().zip(sums) {
-                *sample = clip(sum);
+        }
+        for (window, column) in windows.iter().zip((0..to).step_by(3)) {
+            let mut sums = [[HALF; LANES]; 3];
+            let pixels = block.get(window.start..).unwrap_or_default();
+            for (pixel, &weight) in pixels.iter().zip(&window.weights) {
+                for (sums, lanes) in sums.iter_mut().zip(pixel) {
+                    for (sum, value) in sums.iter_mut().zip(lanes) {
+                        *sum += value * weight;
+                    }
+                }
+            }
+            for (lane, target) in targets.chunks_exact_mut(to).enumerate() {
+                for (sample, sums) in target.iter_mut().skip(column).zip(&sums) {
+                    *sample = clip(sums.get(lane).copied().unwrap_or_default());
+                }
             }
         }
     }
@@ -65,14 +87,14 @@ fn across(image: &RgbImage, width: u32, filter: Filter) -> RgbImage {
 fn down(image: &RgbImage, height: u32, filter: Filter) -> RgbImage {
     let stride = 3 * usize::try_from(image.width()).unwrap_or(1);
     let mut resized = RgbImage::new(image.width(), height);
-    let mut sums = vec![0_i32; stride];
+    let mut sums = vec![0.0_f64; stride];
     let windows = windows(image.height(), height, filter);
     for (window, target) in windows.iter().zip(resized.chunks_exact_mut(stride)) {
-        sums.fill(1 << (WEIGHT_BITS - 1));
+        sums.fill(HALF);
         let rows = image.as_raw().chunks_exact(stride).skip(window.start);
         for (row, &weight) in rows.zip(&window.weights) {
             for (sum, &sample) in sums.iter_mut().zip(row) {
-                *sum += i32::from(sample) * weight;
+                *sum += f64::from(sample) * weight;
             }
         }
         for (sample, &sum) in target.iter_mut().zip(&sums) {
@@ -82,8 +104,10 @@ fn down(image: &RgbImage, height: u32, filter: Filter) -> RgbImage {
     resized
 }
 
-fn clip(sum: i32) -> u8 {
-    u8::try_from((sum >> WEIGHT_BITS).clamp(0, 255)).unwrap_or(u8::MAX)
+/// Cuts the fraction off and holds the rest within a sample. A sum below zero becomes zero either way.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast holds it within a sample")]
+fn clip(sum: f64) -> u8 {
+    (sum / f64::from(1_u32 << WEIGHT_BITS)) as u8
 }
 
 /// One window per output sample along a side.
@@ -113,10 +137,9 @@ fn whole(side: f64) -> u32 {
 }
 
 /// To fixed point, halves away from zero.
-#[expect(clippy::cast_possible_truncation, reason = "a weight is at most about 1.3")]
-fn fixed(weight: f64) -> i32 {
+fn fixed(weight: f64) -> f64 {
     let scaled = weight * f64::from(1_u32 << WEIGHT_BITS);
-    (if weight < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
+    (if weight < 0.0 { scaled - 0.5 } else { scaled + 0.5 }).trunc()
 }
 
 const fn support(filter: Filter) -> f64 {

@@ -1,5 +1,7 @@
 //! The image encoder: pixels in, rows of image features out, one row per image token.
 
+use std::collections::VecDeque;
+
 use image::RgbImage;
 
 use super::LoadError;
@@ -7,6 +9,11 @@ use super::family::Family;
 use super::picture::{Picture, Recipe, Scale, patch_rows};
 use crate::proxy::Fault;
 use crate::proxy::onnx::{Model, Outlet, Tensor, sound};
+use crate::triple::Digest;
+
+/// Tiles whose features are kept. The clean image's are asked for again by every copy that changes a patch, and between
+/// two of those come at most two copies that change everything: three images of SmolVLM's thirteen tiles.
+const TILES_KEPT: usize = 48;
 
 /// What an image became.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +62,12 @@ pub struct Vision {
     outputs: Vec<String>,
     recipe: Recipe,
     scale: Scale,
+    /// What the tiles seen last became, the latest first, by their pixels' digest.
+    tiles: VecDeque<(Digest, Features)>,
+    /// Tiles that were not encoded because they had been before.
+    spared: u64,
+    /// The mask of a whole tile: it never changes.
+    whole: Option<Tensor>,
 }
 
 impl Vision {
@@ -82,7 +95,8 @@ impl Vision {
             *features.ok_or(LoadError::MissingOutput { model: "vision_encoder", output: "image_features" })?;
         let deep = names.iter().filter(|name| name.starts_with("deepstack_features"));
         let outputs = [features].iter().chain(deep).map(|name| (*name).to_owned()).collect();
-        Ok(Self { pixels, mask, grid, outputs, recipe, scale, model })
+        let (tiles, spared, whole) = (VecDeque::new(), 0, None);
+        Ok(Self { pixels, mask, grid, outputs, recipe, scale, tiles, spared, whole, model })
     }
 
     /// How many layers of DeepStack rows it gives.
@@ -110,18 +124,9 @@ impl Vision {
     fn encode_tiles(&mut self, rows: u32, columns: u32, tiles: &[RgbImage]) -> Result<Features, Fault> {
         let mut all: Option<Features> = None;
         for tile in tiles {
-            let (height, width) = (side(tile.height()), side(tile.width()));
-            let pixels = Tensor::floats(self.pixels.element, &[1, 1, 3, height, width], self.scale.planes(tile))?;
-            let mask = match &self.mask {
-                Some(mask) => {
-                    let ones = vec![1; height * width];
-                    Some((mask.name.clone(), Tensor::integers(mask.element, &[1, 1, height, width], ones)?))
-                }
-                None => None,
-            };
-            let mut inputs = vec![("pixel_values", &pixels)];
-            inputs.extend(mask.as_ref().map(|(name, mask)| (name.as_str(), mask)));
-            let one = self.run(&inputs, Shape::Tiles { rows, columns, tokens: 0 })?;
+            let shape = Shape::Tiles { rows, columns, tokens: 0 };
+            // A picture of one tile is never the same twice.
+            let one = if tiles.len() == 1 { self.encode_tile(tile, shape) } else { self.encode_once(tile, shape) }?;
             match &mut all {
                 None => all = Some(one),
                 Some(all) => all.rows.extend(one.rows),
@@ -134,6 +139,43 @@ impl Vision {
         }
         all.shape = Shape::Tiles { rows, columns, tokens };
         Ok(all)
+    }
+
+    /// Encodes a tile, or takes what it became before: a tile goes through the encoder by itself, so that the same pixels
+    /// give the same bits.
+    fn encode_once(&mut self, tile: &RgbImage, shape: Shape) -> Result<Features, Fault> {
+        let digest = Digest::of(tile.as_raw());
+        let kept = self.tiles.iter().position(|(seen, _)| *seen == digest).and_then(|index| self.tiles.remove(index));
+        let features = match kept {
+            Some((_, features)) => {
+                self.spared += 1;
+                Features { shape, ..features }
+            }
+            None => self.encode_tile(tile, shape)?,
+        };
+        self.tiles.truncate(TILES_KEPT - 1);
+        self.tiles.push_front((digest, features.clone()));
+        Ok(features)
+    }
+
+    fn encode_tile(&mut self, tile: &RgbImage, shape: Shape) -> Result<Features, Fault> {
+        let (height, width) = (side(tile.height()), side(tile.width()));
+        let pixels = Tensor::floats(self.pixels.element, &[1, 1, 3, height, width], self.scale.planes(tile))?;
+        let mask = match (&self.mask, self.whole.take()) {
+            (None, _) => None,
+            (Some(_), Some(whole)) if whole.shape() == [1, 1, height, width] => Some(whole),
+            (Some(mask), _) => Some(Tensor::integers(mask.element, &[1, 1, height, width], vec![1; height * width])?),
+        };
+        let mut inputs = vec![("pixel_values", &pixels)];
+        inputs.extend(mask.as_ref().map(|mask| ("pixel_attention_mask", mask)));
+        let features = self.run(&inputs, shape)?;
+        self.whole = mask;
+        Ok(features)
+    }
+
+    /// Tiles that were not encoded because they had been before.
+    pub const fn spared(&self) -> u64 {
+        self.spared
     }
 
     fn encode_patches(&mut self, rows: u32, columns: u32, image: &RgbImage) -> Result<Features, Fault> {
