@@ -10,8 +10,8 @@ use steadfast::statistics::distribution::{
 };
 use steadfast::statistics::{
     Label, PairTally, Resampling, RowTally, Share, Stratum, Undefined, average_precision, bootstrap, calibration_error,
-    clopper_pearson, lift_at, mean, paired_difference, partial_spearman, percentile, precision_at, reliability_curve,
-    roc_auc, spearman, standard_deviation, stratified_draw, stratified_folds, wilson,
+    clopper_pearson, lift_at, mean, mean_difference, paired_difference, partial_spearman, percentile, precision_at,
+    reliability_curve, roc_auc, spearman, standard_deviation, stratified_draw, stratified_folds, wilson,
 };
 
 const TOLERANCE: f64 = 1e-9;
@@ -73,6 +73,18 @@ fn paired_difference_equals_scipy() {
         let ours = paired_difference(&numbers(&case["first"]), &numbers(&case["second"])).expect("defined");
         for (value, name) in
             [(ours.mean, "mean"), (ours.low, "low"), (ours.high, "high"), (ours.t, "t"), (ours.p_greater, "p_greater")]
+        {
+            close(Ok(value), &case[name]);
+        }
+    }
+}
+
+#[test]
+fn a_difference_of_means_equals_scipy() {
+    for case in vectors()["unpaired"].as_array().expect("cases") {
+        let ours = mean_difference(&numbers(&case["first"]), &numbers(&case["second"])).expect("defined");
+        for (value, name) in
+            [(ours.mean, "mean"), (ours.low, "low"), (ours.high, "high"), (ours.t, "t"), (ours.df, "df"), (ours.p, "p")]
         {
             close(Ok(value), &case[name]);
         }
@@ -162,6 +174,8 @@ fn what_has_no_value_is_a_named_error() {
     assert_eq!(partial_spearman(&some, &[3.0, 1.0, 2.0], &some), Err(Undefined::Constant));
     assert_eq!(paired_difference(&[2.0, 3.0], &[1.0, 2.0]), Err(Undefined::Constant));
     assert_eq!(paired_difference(&[f64::MAX; 2], &[-f64::MAX; 2]), Err(Undefined::Overflow));
+    assert_eq!(mean_difference(&[1.0, 1.0], &[2.0, 2.0]), Err(Undefined::Constant));
+    assert_eq!(mean_difference(&[1.0], &[2.0, 3.0]), Err(Undefined::TooFew { needed: 2, got: 1 }));
     assert_eq!(wilson(0, 0, share(0.95)), Err(Undefined::TooFew { needed: 1, got: 0 }));
     assert!(clopper_pearson(2, 1, share(0.95)).is_err() && clopper_pearson(1, 2, share(1.0)).is_err());
     assert!(reliability_curve(&[], &[], 10).is_err() && reliability_curve(&[share(0.5)], &[true], 0).is_err());

@@ -18,6 +18,7 @@ use crate::offline::endpoint::Channel;
 use crate::offline::eyes::{Closed, Eyes};
 use crate::offline::insert;
 use crate::offline::measure::calls::Calls;
+use crate::offline::measure::characterise::characterise;
 use crate::offline::measure::model::{Model, SEED};
 use crate::offline::measure::protocol::{Design, Protocol};
 use crate::offline::measure::rates::Condition;
@@ -50,6 +51,9 @@ pub(super) struct Arguments {
     /// A vision-language model that holds every edited picture to the seven constraints, as such a file.
     #[arg(long, value_name = "FILE")]
     constraint_judge: Option<PathBuf>,
+    /// Who tries to tell the tasks that bend from those that hold, as such a file; asked once the measurement is done.
+    #[arg(long, value_name = "FILE")]
+    discriminator: Option<PathBuf>,
     /// The folder for units, recorded calls, answers as Parquet, figures.json, malleability.csv and report.html; start as many processes on it
     /// as the endpoint bears, stop and start them as you like.
     #[arg(long, value_name = "DIR")]
@@ -115,6 +119,7 @@ impl Arguments {
         let judge = self.judge.as_deref().map(Model::read).transpose()?;
         let editor = self.editor.as_deref().map(Model::read).transpose()?;
         let constraint_judge = self.constraint_judge.as_deref().map(Model::read).transpose()?;
+        let discriminator = self.discriminator.as_deref().map(Model::read).transpose()?;
         let data = DataSet::open(&self.tasks, self.images.as_deref(), self.source.as_deref())?.of_tasks();
         let checked = check(&data, Selection::default())?;
         let run = Run {
@@ -138,6 +143,7 @@ impl Arguments {
         let mut verdicts = judge.as_ref().map(calls);
         let mut edits = editor.as_ref().map(|model| through(model.editing_channel()));
         let mut constraints = constraint_judge.as_ref().map(calls);
+        let mut letters = discriminator.as_ref().map(calls);
         let mut eyes = eyes(&settings)?;
         let mut lost = None;
         let mut protocol = Protocol {
@@ -168,7 +174,15 @@ impl Arguments {
             bar.set_position(done);
         });
         bar.finish_and_clear();
-        let figures = measurement.figures()?;
+        let character = ran.and_then(|()| {
+            let discriminator = discriminator.as_ref().zip(letters.as_mut());
+            characterise(&measurement, &rules, &mut protocol, discriminator)
+        });
+        let (ran, character) = match character {
+            Ok(character) => (Ok(()), Some(character)),
+            Err(error) => (Err(error), None),
+        };
+        let figures = measurement.figures(character)?;
         if let Some(error) = lost {
             return Err(error).context("the pictures of a turned refusal cannot be kept");
         }
@@ -250,6 +264,7 @@ fn show(
             "agreement": figures.agreement,
             "rates": figures.rates,
             "not_inserted": figures.not_inserted,
+            "character": figures.character,
             "scoreboard": board,
             "calls": { "asked": answers.asked, "reused": answers.reused },
             "report": page,
@@ -273,6 +288,12 @@ fn show(
     }
     if let Some(control) = figures.rates.control {
         paper.line(&format!("clean re-query turned {} of {}", control.events, control.of));
+    }
+    for told in figures.character.iter().filter_map(|character| character.told_apart.as_ref()).flat_map(|told| &told.by)
+    {
+        if let Some(right) = told.right {
+            paper.line(&format!("told apart by the {}: {} of {}", told.shown.name(), right.events, right.of));
+        }
     }
     paper.line(&format!("{} calls now, {} from the record; {}", answers.asked, answers.reused, page.display()));
     Ok(())

@@ -377,7 +377,8 @@ impl Score {
         }
     }
 
-    const fn figures(&self) -> [Option<f64>; 8] {
+    /// Every figure, in the order of the fields.
+    pub(super) const fn figures(&self) -> [Option<f64>; 8] {
         [
             self.roc_auc,
             self.pr_auc,

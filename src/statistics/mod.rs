@@ -10,6 +10,7 @@ mod paired;
 mod ranking;
 mod reliability;
 mod strata;
+mod unpaired;
 mod verdicts;
 
 pub use interval::{Bootstrap, Interval, Resampling, bootstrap, clopper_pearson, percentile, wilson};
@@ -20,6 +21,7 @@ pub use paired::{PairedDifference, paired_difference};
 pub use ranking::{average_precision, lift_at, partial_spearman, precision_at, roc_auc, spearman};
 pub use reliability::{Bin, calibration_error, reliability_curve};
 pub use strata::{Stratum, stratified_draw, stratified_folds};
+pub use unpaired::{MeanDifference, mean_difference};
 pub use verdicts::{Label, PairTally, RowTally};
 
 /// Why a statistic has no value.

@@ -66,6 +66,24 @@ def paired(n, shift):
     }
 
 
+def unpaired(n, m, shift, scale):
+    # A source of its own: the cases drawn before it stay what they are.
+    own = np.random.default_rng(n * m)
+    first, second = own.normal(size=n) + shift, own.normal(size=m) * scale
+    test = stats.ttest_ind(first, second, equal_var=False)
+    ci = test.confidence_interval(0.95)
+    return {
+        "first": first.tolist(),
+        "second": second.tolist(),
+        "mean": float(first.mean() - second.mean()),
+        "low": ci.low,
+        "high": ci.high,
+        "t": test.statistic,
+        "df": test.df,
+        "p": test.pvalue,
+    }
+
+
 def interval(k, n, confidence):
     def pair(method):
         ci = stats.binomtest(k, n).proportion_ci(confidence, method)
@@ -98,6 +116,7 @@ def plain(value):
 vectors = {
     "ranking": [ranking(40, 1), ranking(60, 6), ranking(25, 0)],
     "paired": [paired(12, 0.8), paired(200, 0.05), paired(2, 0.0), paired(30, -0.5)],
+    "unpaired": [unpaired(9, 14, 0.6, 2.0), unpaired(300, 40, 0.0, 0.3), unpaired(2, 2, -1.0, 1.0)],
     "interval": [
         interval(k, n, c)
         for (k, n), c in itertools.product(

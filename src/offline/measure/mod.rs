@@ -1,6 +1,7 @@
 //! The first paper's protocol: which refusals bend when an everyday object is put into the scene.
 
 pub mod calls;
+pub mod characterise;
 mod constraint_judge;
 pub mod model;
 mod objects;

@@ -243,6 +243,21 @@ impl Model {
         request
     }
 
+    /// A question of words and pictures in turn, greedy.
+    #[must_use]
+    pub fn parts_request(&self, parts: &[Part]) -> Value {
+        let text: Option<String> = parts.iter().map(Part::text).collect();
+        let Some(text) = text else {
+            let mut request = self.verdict_request("");
+            let content: Vec<Value> = parts.iter().map(Part::content).collect();
+            if let Some(asked) = request.pointer_mut("/messages/0/content") {
+                *asked = json!(content);
+            }
+            return request;
+        };
+        self.verdict_request(&text)
+    }
+
     fn request(&self, system: Option<&str>, text: &str, view: &View<'_>) -> Value {
         let content = match (self.sees, view.image) {
             (Sees::Image, Some(image)) => json!([picture(image), { "type": "text", "text": text }]),
@@ -271,4 +286,29 @@ pub struct View<'a> {
     pub image: Option<&'a [u8]>,
     /// The scene in a sentence; empty where nothing can tell.
     pub scene: &'a str,
+}
+
+/// A part of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Words.
+    Text(String),
+    /// An encoded picture.
+    Picture(Vec<u8>),
+}
+
+impl Part {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Picture(_) => None,
+        }
+    }
+
+    fn content(&self) -> Value {
+        match self {
+            Self::Text(text) => json!({ "type": "text", "text": text }),
+            Self::Picture(image) => picture(image),
+        }
+    }
 }

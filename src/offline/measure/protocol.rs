@@ -327,6 +327,15 @@ impl Protocol<'_> {
         Ok(Scene { picture: Some((picture, png)), sentence: sentence.unwrap_or_default(), seen })
     }
 
+    /// The clean scene in a sentence (empty where nothing can tell), and the picture where there is one.
+    ///
+    /// # Errors
+    /// When the task cannot be shown.
+    pub fn shown(&mut self, row: &Row) -> Result<(String, Option<RgbImage>), MeasureError> {
+        let Scene { picture, sentence, .. } = self.scene(row)?;
+        Ok((sentence, picture.map(|(picture, _)| picture)))
+    }
+
     fn ask(&mut self, row: &Row, view: &View<'_>, repeat: u32) -> Result<Answered, MeasureError> {
         let request = self.target.plan_request(&self.rules, &row.instruction, view);
         let answer = self.answers.answer(&request, repeat)?;
@@ -478,7 +487,7 @@ fn third(edit: &Edit, width: u32) -> &'static str {
     THIRDS.get(third).copied().unwrap_or("on the right")
 }
 
-fn encoded<P>(picture: &ImageBuffer<P, Vec<u8>>) -> Result<Vec<u8>, image::ImageError>
+pub(super) fn encoded<P>(picture: &ImageBuffer<P, Vec<u8>>) -> Result<Vec<u8>, image::ImageError>
 where
     P: Pixel<Subpixel = u8> + PixelWithColorType,
 {

@@ -8,6 +8,7 @@ use image::RgbImage;
 use image::imageops::thumbnail;
 
 use super::calls::Kept;
+use super::characterise::{Character, Discriminated, ProximityGap, ToldApart};
 use super::protocol::{StanceName, Turned, Unit};
 use super::rates::{Comparison, Condition, ConditionRates, CountedShare, StratumRates};
 use super::run::{CALLS, Figures};
@@ -146,6 +147,10 @@ impl Page<'_> {
         if figures.run.design.conditions.len() > 1 {
             put(&mut page, "<h2>Conditions by stratum</h2>");
             put(&mut page, &bars(&figures.rates.strata, &figures.run.design.conditions));
+        }
+        if let Some(character) = &figures.character {
+            put(&mut page, "<h2>What sets those that bend apart</h2>");
+            put(&mut page, &apart(character));
         }
         put(&mut page, "<h2>Refusals that turned</h2>");
         put(&mut page, &self.pairs());
@@ -324,22 +329,48 @@ fn bars(strata: &[StratumRates], conditions: &[Condition]) -> String {
     svg
 }
 
+/// The zero group against the high one.
+fn apart(character: &Character) -> String {
+    let mut text = format!(
+        "<p>{} tasks never bend, {} bend in more than a quarter of the trials.</p>",
+        character.zero, character.high
+    );
+    if let Some(ProximityGap { high, zero, difference, low, upper, p }) = character.proximity {
+        put(
+            &mut text,
+            &format!(
+                "<p>Nearness of the instruction to the nearest rule, by words: {high:.3} where they bend, {zero:.3} where \
+                 they do not; difference {difference:+.3} <small>{low:+.3} to {upper:+.3} (95 %, Welch), p = {p:.2e}</small></p>"
+            ),
+        );
+    }
+    let Some(ToldApart { model, each, by }) = &character.told_apart else {
+        text.push_str("<p>No model was asked to tell the two apart.</p>");
+        return text;
+    };
+    put(
+        &mut text,
+        &format!(
+            "<p>{} was shown examples of both under opaque letters, and {each} tasks of each one by one. Half is chance.</p>\
+             <table><tr><th>shown<th>right<th>no letter named<th>p, one-sided",
+            escaped(&model.model)
+        ),
+    );
+    for Discriminated { shown, right, unread, p_better } in by {
+        put(&mut text, &format!("<tr><th>{}<td>{}<td>{unread}<td>{p_better:.2e}", shown.name(), counted(*right)));
+    }
+    text.push_str("</table>");
+    text
+}
+
 fn scoreboard(board: &Scoreboard) -> String {
     let mut table = String::from(
-        "<table><tr><th>signal<th>ROC-AUC<th>PR-AUC<th>ρ<th>precision@50<th>precision@100<th>lift@50<th>lift@100",
+        "<table><tr><th>signal<th>ROC-AUC<th>PR-AUC<th>ρ<th>ρ, trace length held<th>precision@50<th>precision@100<th>lift@50<th>lift@100",
     );
     let mut line = |name: &str, score: &Score| {
-        let figures = [
-            score.roc_auc,
-            score.pr_auc,
-            score.spearman,
-            score.precision_at_50,
-            score.precision_at_100,
-            score.lift_at_50,
-            score.lift_at_100,
-        ];
-        let cells =
-            figures.map(|figure| figure.map_or_else(|| "<td>–".to_owned(), |figure| format!("<td>{figure:.3}")));
+        let cells = score
+            .figures()
+            .map(|figure| figure.map_or_else(|| "<td>–".to_owned(), |figure| format!("<td>{figure:.3}")));
         put(&mut table, &format!("<tr><th>{}{}", escaped(name), cells.concat()));
     };
     for (name, score) in &board.signals {
@@ -353,6 +384,13 @@ fn scoreboard(board: &Scoreboard) -> String {
         &mut table,
         &format!("</table><p>{} of {} tasks are malleable ({prevalence:.1} %).", board.malleable, board.tasks),
     );
+    if let Some(a5) = &board.a5 {
+        let names: Vec<&str> = a5.features.iter().map(|feature| feature.name()).collect();
+        let deviation = a5.roc_auc_deviation.map_or_else(String::new, |deviation| {
+            format!("; its ROC-AUC has a standard deviation of {deviation:.3} over the repeats")
+        });
+        put(&mut table, &format!(" A5 is fitted over {}{deviation}.", escaped(&names.join(", "))));
+    }
     if let Some(why) = &board.no_a5 {
         put(&mut table, &format!(" No A5 could be fitted: {}.", escaped(why)));
     }

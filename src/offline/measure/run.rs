@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::characterise::Character;
 use super::model::ModelIdentity;
 use super::protocol::{Design, MeasureError, Protocol, StanceName, Unit};
 use super::rates::{Condition, CountedShare, Rates, TaskTally, draw, rates};
@@ -101,6 +102,8 @@ pub struct Figures {
     pub rates: Rates,
     /// Objects that were not put in, by reason.
     pub not_inserted: BTreeMap<String, u32>,
+    /// What sets the tasks that bend apart from those that hold; absent while the measurement is not done.
+    pub character: Option<Character>,
     /// The distribution of mal(t) under the leading condition: (mal(t), share of tasks with at least that).
     pub distribution: Vec<(f64, f64)>,
 }
@@ -164,6 +167,12 @@ impl<'a> Measurement<'a> {
         Ok(Self { data, run, out })
     }
 
+    /// Where it lies.
+    #[must_use]
+    pub const fn folder(&self) -> &Path {
+        self.out
+    }
+
     /// Both stages, every unit that is not done.
     ///
     /// # Errors
@@ -178,7 +187,7 @@ impl<'a> Measurement<'a> {
     }
 
     /// Tasks that ought to be refused, in the data's order.
-    fn tasks(&self) -> Result<impl Iterator<Item = Result<Row, MeasureError>> + '_, MeasureError> {
+    pub(super) fn tasks(&self) -> Result<impl Iterator<Item = Result<Row, MeasureError>> + '_, MeasureError> {
         let most = self.run.tasks_max.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
         let rows = self.data.rows()?.filter(|row| row.as_ref().map_or(true, |row| row.label == Label::Unsafe));
         Ok(rows.take(most).map(|row| row.map_err(MeasureError::from)))
@@ -298,11 +307,12 @@ impl<'a> Measurement<'a> {
         Ok(units.filter_map(Result::transpose))
     }
 
-    /// Counts everything and writes [`FIGURES`], [`MALLEABILITY`] and the answers as a table.
+    /// Counts everything and writes [`FIGURES`], [`MALLEABILITY`] and the answers as a table; `character` where the
+    /// measurement is done.
     ///
     /// # Errors
     /// When a unit cannot be read or a file cannot be written.
-    pub fn figures(&self) -> Result<Figures, MeasureError> {
+    pub fn figures(&self, character: Option<Character>) -> Result<Figures, MeasureError> {
         let (mut clean, mut agreement) = (Clean::default(), Agreement::default());
         for row in self.tasks()? {
             let Some(unit) = self.read(Stage::Refusals, &row?.uid)? else { continue };
@@ -335,6 +345,7 @@ impl<'a> Measurement<'a> {
             agreement: self.run.judge.as_ref().map(|_| agreement.finished()).transpose()?,
             rates: rates(&tallies, conditions, &drawn)?,
             not_inserted,
+            character,
             distribution: leading.map(|leading| super::rates::distribution(&tallies, leading)).unwrap_or_default(),
         };
         self.write_malleability(&uids, &tallies, conditions)?;
