@@ -92,7 +92,8 @@ def main():
         "photo_own": show(full.get("both_right_at_own_best_limit")), "spread": spread_text(full) if full else "not measured",
         "objective": objective_table(metrics["objective_ablation"]), "source_out": source_out_table(metrics["leave_source_out"]),
         "nearest": verdict_table({"sabench, calibration and test / nearest 5": metrics["nearest_rules"]}) if metrics.get("nearest_rules") else "not measured",
-        "padded": verdict_table(metrics["padded"]), "embedding": ", ".join(f"{k} {v}" for k, v in metrics.get("embedding", {}).items()) or "not measured",
+        "padded": verdict_table(metrics["padded"]) if metrics.get("padded") else "Not measured in this form yet.",
+        "embedding": ", ".join(f"{k} {v}" for k, v in metrics.get("embedding", {}).items()) or "not measured",
     }
     for name, value in values.items():
         text = text.replace("{{" + name + "}}", value)
