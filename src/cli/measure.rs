@@ -54,8 +54,8 @@ pub(super) struct Arguments {
     /// Who tries to tell the tasks that bend from those that hold, as such a file; asked once the measurement is done.
     #[arg(long, value_name = "FILE")]
     discriminator: Option<PathBuf>,
-    /// The folder for units, recorded calls, answers as Parquet, figures.json, malleability.csv and report.html; start as many processes on it
-    /// as the endpoint bears, stop and start them as you like.
+    /// The folder for units, recorded calls, answers as Parquet, figures.json, malleability.csv and report.html; start as
+    /// many processes on it as the endpoint bears, stop and start them as you like.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Where image paths of lists start.
