@@ -2,11 +2,12 @@
 
 #![cfg(all(feature = "bus", feature = "onnx", feature = "tools"))]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a test owns its clock")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use steadfast::assessment::Clock;
@@ -26,6 +27,11 @@ impl Clock for Still {
 
 /// Answers each request with the next of these, and passes on what was asked.
 fn stub(answers: Vec<(u16, String)>) -> (String, Receiver<(String, Value)>) {
+    stub_heading("", answers)
+}
+
+/// The same with these further lines in each answer's head.
+fn stub_heading(head: &'static str, answers: Vec<(u16, String)>) -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
     let (asked, receiver) = channel();
@@ -33,7 +39,7 @@ fn stub(answers: Vec<(u16, String)>) -> (String, Receiver<(String, Value)>) {
         for (status, body) in answers {
             let Ok((mut stream, _)) = listener.accept() else { return };
             let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
-            let (head, request) = loop {
+            let (asked_head, request) = loop {
                 let read = stream.read(&mut chunk).expect("read");
                 text.extend_from_slice(&chunk[..read]);
                 let whole = String::from_utf8_lossy(&text).into_owned();
@@ -45,10 +51,11 @@ fn stub(answers: Vec<(u16, String)>) -> (String, Receiver<(String, Value)>) {
                     break (head.to_owned(), serde_json::from_str(body).expect("JSON"));
                 }
             };
+            let length = body.len();
             let reply =
-                format!("HTTP/1.1 {status} S\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+                format!("HTTP/1.1 {status} S\r\n{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
             // Passed on first: the answer lets the test go on.
-            if asked.send((head, request)).is_err() {
+            if asked.send((asked_head, request)).is_err() {
                 return;
             }
             stream.write_all(reply.as_bytes()).expect("written");
@@ -110,6 +117,20 @@ fn is_asked_again_when_it_stumbles_and_gives_up_in_the_end() {
     assert!(judgement.reason.expect("a reason").contains("500"));
     let (judgement, asked) = judge(vec![(401, String::new()); 9]);
     assert_eq!((judgement.judged, asked.len()), (None, 1), "a wrong key does not get better");
+}
+
+#[test]
+fn a_server_that_names_a_pause_is_left_alone_for_it() {
+    let seconds = "retry-after: 1\r\n";
+    let date = "date: Mon, 30 Nov 2026 15:00:00 GMT\r\nretry-after: Mon, 30 Nov 2026 15:00:01 GMT\r\n";
+    for head in [seconds, date] {
+        let (url, asked) = stub_heading(head, vec![(429, String::new()), completion("Yes.")]);
+        let endpoint = Endpoint::new(&url, "a-model", None, &Still).with_pause(Duration::from_millis(1));
+        let start = Instant::now();
+        assert_eq!(endpoint.answer("Is it?").as_deref(), Ok("Yes."));
+        assert!(start.elapsed() >= Duration::from_secs(1), "{head}: {:?}", start.elapsed());
+        assert_eq!(asked.try_iter().count(), 2);
+    }
 }
 
 #[test]

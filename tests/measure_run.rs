@@ -353,16 +353,41 @@ fn processes_on_one_folder_never_do_a_unit_twice() {
 }
 
 #[test]
-fn a_budget_stops_a_run_and_another_goes_on() {
+fn a_budget_is_the_folders_whoever_spends_it() {
     let set = Set::new(4);
-    let stopped = set.command(&["--calls-max", "5"]).output().expect("it runs");
-    let complaint = String::from_utf8_lossy(&stopped.stderr).into_owned();
-    assert!(!stopped.status.success() && complaint.contains("budget of 5 calls"), "{complaint}");
-    assert_eq!(set.planner.asked.lock().expect("asked").requests.len(), 5);
-    assert!(said(&set.command(&[]).output().expect("it runs"))["calls"]["asked"].as_u64() > Some(0));
+    let asked = || set.planner.asked.lock().expect("asked").requests.len();
+    let stopped = |more: &[&str], most: &str| {
+        let output = set.command(more).args(["--calls-max", most]).output().expect("it runs");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && complaint.contains(&format!("budget of {most} calls")), "{complaint}");
+    };
+    stopped(&[], "5");
+    assert_eq!(asked(), 5);
+    stopped(&[], "5");
+    assert_eq!(asked(), 5, "starting again brings no new budget");
+    let children: Vec<Child> = (0..3).map(|_| set.start(&["--calls-max", "11"])).collect();
+    for child in children {
+        assert!(!child.wait_with_output().expect("it ends").status.success());
+    }
+    assert_eq!(asked(), 11, "processes share one");
+    let kept = walk(&set.at("out/calls")).len();
+    assert_eq!(kept, 11);
+    // Answers that came from elsewhere, or from a start without a budget, count like any other.
+    fs::remove_file(set.at("out/calls.spent")).expect("removed");
+    stopped(&[], "12");
+    assert_eq!(asked(), 12);
+    assert_eq!(said(&set.command(&[]).output().expect("it runs"))["calls"]["asked"], 10);
+    let more = said(&set.command(&["--calls-max", "12"]).output().expect("it runs"));
+    assert_eq!(more["calls"]["asked"], 0, "who asks nothing needs no budget");
     let other = set.command(&["--random-trials", "6"]).output().expect("it runs");
     let complaint = String::from_utf8_lossy(&other.stderr).into_owned();
     assert!(!other.status.success() && complaint.contains("design.random_trials was 5 and is now 6"), "{complaint}");
+
+    let judged = Set::new(4);
+    judged.model("judge.toml", "scene");
+    let output = judged.command(&["--judge", "judge.toml", "--calls-max", "4"]).output().expect("it runs");
+    assert!(!output.status.success());
+    assert_eq!(judged.planner.asked.lock().expect("asked").requests.len(), 4, "planner and judge share one");
 }
 
 #[test]

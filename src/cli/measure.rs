@@ -82,9 +82,10 @@ pub(super) struct Arguments {
     /// Only the first N tasks.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Stop after so many calls to each endpoint; the same command goes on from there.
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
-    calls_max: u64,
+    /// The folder's budget: at most so many calls in all, to whatever endpoint, by every start and process. Whoever
+    /// reaches it stops; the same command with a larger budget goes on from there.
+    #[arg(long, value_name = "N")]
+    calls_max: Option<u64>,
     /// Answer from the recorded calls alone, and ask nobody.
     #[arg(long)]
     replay: bool,

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ureq::Agent;
+use ureq::http::HeaderMap;
 use ureq::unversioned::multipart::{Form, Part};
 
 use super::bench::{Judge, JudgeIdentity, Judgement};
@@ -35,6 +36,8 @@ const COMPLAINT_CHARACTERS_MAX: usize = 300;
 const ATTEMPTS: u32 = 4;
 /// Pause before the second attempt; it doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause that a server is granted by its `Retry-After`: quotas are mostly of a minute.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// The time one attempt may take.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -74,6 +77,8 @@ pub enum Silence {
         status: u16,
         /// The first [`COMPLAINT_CHARACTERS_MAX`] characters of the answer.
         body: String,
+        /// How long the server asks to be left alone, where it does.
+        retry_after: Option<Duration>,
     },
     /// No answer at all.
     #[error("the endpoint cannot be reached: {0}")]
@@ -98,6 +103,29 @@ impl Silence {
             Self::Form(_) => false,
         }
     }
+
+    /// The pause before the next attempt: ours, or the server's where that is longer.
+    fn pause(&self, ours: Duration) -> Duration {
+        match self {
+            Self::Status { retry_after: Some(theirs), .. } => ours.max(*theirs),
+            Self::Status { .. } | Self::Transport(_) | Self::Answer(_) | Self::Empty | Self::Form(_) => ours,
+        }
+    }
+}
+
+/// What `Retry-After` asks for, in seconds or as a date by the server's own clock, [`RETRY_AFTER_MAX`] at most.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let asked = text("retry-after")?;
+    let wait = match asked.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let date = |text| httpdate::parse_http_date(text).ok();
+            // A date that has passed asks for nothing.
+            date(asked)?.duration_since(date(text("date")?)?).unwrap_or_default()
+        }
+    };
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 impl Channel {
@@ -139,7 +167,7 @@ impl Channel {
         let mut pause = self.pause;
         for _ in 1..ATTEMPTS {
             match self.attempt(request) {
-                Err(silence) if silence.passes() => std::thread::sleep(pause),
+                Err(silence) if silence.passes() => std::thread::sleep(silence.pause(pause)),
                 answer => return answer,
             }
             pause *= 2;
@@ -160,10 +188,11 @@ impl Channel {
             }
         };
         let status = response.status().as_u16();
+        let retry_after = retry_after(response.headers());
         let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
         if status != 200 {
             let body = String::from_utf8_lossy(&text).chars().take(COMPLAINT_CHARACTERS_MAX).collect();
-            return Err(Silence::Status { status, body });
+            return Err(Silence::Status { status, body, retry_after });
         }
         let answer = match self.service {
             Service::Chat => {
@@ -338,5 +367,54 @@ impl Judge for Endpoint<'_> {
 
     fn engine_time(&self) -> Option<Duration> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is waited for, in seconds, when a server says this.
+    fn waited(asked: &str, date: Option<&str>) -> Option<u64> {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", asked.parse().unwrap());
+        headers.extend(date.map(|date| (ureq::http::header::DATE, date.parse().unwrap())));
+        retry_after(&headers).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn a_server_is_granted_its_pause_in_either_form_up_to_the_limit() {
+        let date = Some("Mon, 30 Nov 2026 15:00:00 GMT");
+        for (asked, wait) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("60", Some(60)),
+            ("61", Some(60)),
+            ("18446744073709551615", Some(60)),
+            ("Mon, 30 Nov 2026 15:00:07 GMT", Some(7)),
+            ("Monday, 30-Nov-26 15:00:07 GMT", Some(7)),
+            ("Mon, 30 Nov 2026 15:01:00 GMT", Some(60)),
+            ("Mon, 30 Nov 2026 15:01:01 GMT", Some(60)),
+            ("Mon, 30 Nov 2026 14:59:59 GMT", Some(0)),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+        ] {
+            assert_eq!(waited(asked, date), wait, "{asked}");
+        }
+        assert_eq!(waited("Mon, 30 Nov 2026 15:00:07 GMT", None), None, "no clock to measure it by");
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn the_longer_pause_counts() {
+        let says = |seconds: Option<u64>| Silence::Status {
+            status: 429,
+            body: String::new(),
+            retry_after: seconds.map(Duration::from_secs),
+        };
+        let pause = |silence: Silence| silence.pause(Duration::from_secs(4)).as_secs();
+        assert_eq!((pause(says(Some(3))), pause(says(Some(5))), pause(says(None))), (4, 5, 4));
+        assert_eq!(pause(Silence::Empty), 4);
     }
 }

@@ -1,6 +1,7 @@
 //! Questions to an endpoint, each asked once: answers lie under the digest of what was asked, so that a run that was
 //! killed, or repeated, or shared by processes, never pays for an answer twice.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ const OPTIONAL: [&str; 3] = ["top_k", "seed", "logit_bias"];
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The budget is spent.
-    #[error("the budget of {0} calls is spent; run the same command again to go on")]
+    /// The folder's budget is spent.
+    #[error("the folder's budget of {0} calls is spent; run the same command with a larger --calls-max to go on")]
     Budget(u64),
     /// A replay came to a question that was never answered.
     #[error("nothing is recorded under {0}; run without --replay to ask the endpoint")]
@@ -64,7 +65,7 @@ pub struct Answer {
 pub struct Calls {
     channel: Option<Channel>,
     folder: PathBuf,
-    calls_max: u64,
+    calls_max: Option<u64>,
     left_out: Vec<&'static str>,
     /// Questions that went to the endpoint now.
     pub asked: u64,
@@ -74,9 +75,10 @@ pub struct Calls {
 
 impl Calls {
     /// Answers from `folder`, and from the endpoint where there is none yet. Without a channel only what is there is
-    /// answered: that is how a recording is replayed.
+    /// answered: that is how a recording is replayed. `calls_max` bounds the questions that were ever asked with answers
+    /// in this folder, by whatever process and of whatever endpoint; a question asked again while it may help is one.
     #[must_use]
-    pub fn new(channel: Option<Channel>, folder: &Path, calls_max: u64) -> Self {
+    pub fn new(channel: Option<Channel>, folder: &Path, calls_max: Option<u64>) -> Self {
         Self { channel, folder: folder.to_owned(), calls_max, left_out: Vec::new(), asked: 0, reused: 0 }
     }
 
@@ -115,8 +117,8 @@ impl Calls {
 
     fn ask(&mut self, request: &Value, unrecorded: &Path) -> Result<String, CallError> {
         let Some(channel) = &self.channel else { return Err(CallError::NotRecorded(unrecorded.to_owned())) };
-        if self.asked >= self.calls_max {
-            return Err(CallError::Budget(self.calls_max));
+        if let Some(most) = self.calls_max {
+            self.spend(most)?;
         }
         self.asked += 1;
         loop {
@@ -126,17 +128,47 @@ impl Calls {
             }
             match channel.ask(&sent) {
                 Ok(answer) => return Ok(answer),
-                Err(Silence::Status { status: status @ (400 | 422), body }) => {
+                Err(Silence::Status { status: status @ (400 | 422), body, retry_after }) => {
                     let unknown = OPTIONAL.iter().find(|field| body.contains(**field) && sent.get(**field).is_some());
                     match unknown {
                         Some(field) => self.left_out.push(field),
-                        None => return Err(Silence::Status { status, body }.into()),
+                        None => return Err(Silence::Status { status, body, retry_after }.into()),
                     }
                 }
                 Err(silence) => return Err(silence.into()),
             }
         }
     }
+
+    /// Takes one call of the budget. The ledger beside the folder is as many bytes long as calls were taken, by every
+    /// process that has a budget; what others asked, and what other folders brought, is counted once from the answers.
+    fn spend(&self, most: u64) -> Result<(), CallError> {
+        let path = self.folder.with_extension("spent");
+        let failed = |source| CallError::Store { path: path.clone(), source };
+        let ledger = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        ledger.lock().map_err(failed)?;
+        let mut spent = ledger.metadata().map_err(failed)?.len();
+        if self.asked == 0 {
+            spent = spent.max(stored(&self.folder).map_err(failed)?);
+        }
+        if spent >= most {
+            return Err(CallError::Budget(most));
+        }
+        ledger.set_len(spent + 1).map_err(failed)
+    }
+}
+
+/// How many answers lie in a folder.
+fn stored(folder: &Path) -> std::io::Result<u64> {
+    let mut stored = 0;
+    if folder.exists() {
+        for head in std::fs::read_dir(folder)? {
+            for answer in std::fs::read_dir(head?.path())? {
+                stored += u64::from(answer?.path().extension().is_some_and(|extension| extension == "json"));
+            }
+        }
+    }
+    Ok(stored)
 }
 
 /// A request with each picture replaced by its digest: what is kept stays small and shows nobody's home.
