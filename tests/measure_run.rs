@@ -3,11 +3,12 @@
 
 #![cfg(all(feature = "bus", feature = "onnx", feature = "tools", feature = "__replay"))]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "what is skipped is said")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -505,4 +506,144 @@ fn counts(value: &Value) -> Vec<(String, u64)> {
         Value::Number(number) => number.as_u64().map(|count| (String::new(), count)).into_iter().collect(),
         Value::Null | Value::Bool(_) | Value::String(_) => Vec::new(),
     }
+}
+
+/// A Ray cluster of two nodes on loopback, while it lives.
+struct Cluster {
+    child: Child,
+    python: String,
+    dir: tempfile::TempDir,
+    address: String,
+}
+
+impl Cluster {
+    /// Nothing, and a word on it, where Python's side is not installed.
+    fn start() -> Option<Self> {
+        let python = std::env::var("STEADFAST_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let there = Command::new(&python).args(["-c", "import ray.data"]).output();
+        if !there.is_ok_and(|output| output.status.success()) {
+            println!("skipped: {python} lacks ray[data]; STEADFAST_TEST_PYTHON names one that has it");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let log = fs::File::create(dir.path().join("log")).expect("a log");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/ray_cluster.py");
+        let mut child = ray(&python, dir.path(), &script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().expect("its words")).read_line(&mut address).expect("an address");
+        let address = address.trim().to_owned();
+        let log = || fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        if address == "busy" {
+            drop(child.wait());
+            println!("skipped: the machine is so busy that Ray's nodes give up on their own agents");
+            return None;
+        }
+        assert!(address.starts_with("127.0.0.1:"), "no cluster: {}", log());
+        Some(Self { child, python, dir, address })
+    }
+
+    /// The job of examples/ over a set's tasks, two a part.
+    fn job(&self, set: &Set, out: &str, last: &str, command: &[&str]) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/measure_on_ray.py");
+        let mut job = ray(&self.python, self.dir.path(), &script);
+        job.current_dir(set.dir.path()).args(["--address", &self.address, "--tasks", "tasks.csv", "--rows", "2"]);
+        job.args(["--out", out, "--last", last, "--", env!("CARGO_BIN_EXE_steadfast")]);
+        job.args(["--config", "steadfast.toml"]).args(command);
+        job
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // It shuts down when its input ends.
+        drop(self.child.stdin.take());
+        let gone = self.child.wait();
+        drop(gone);
+    }
+}
+
+/// Ray kept to loopback and to a folder: left alone, it turns a loopback address into the machine's own, where then
+/// nobody listens, and waits for minutes.
+fn ray(python: &str, dir: &Path, script: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.arg(script).env("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0").env("RAY_USAGE_STATS_ENABLED", "0");
+    command.env("RAY_TMPDIR", dir);
+    command
+}
+
+/// Whether any process has this in its command line.
+fn runs(part: &str) -> bool {
+    let processes = fs::read_dir("/proc").expect("processes").filter_map(Result::ok);
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(part))
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..2_400 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{what}: not within four minutes");
+}
+
+#[test]
+fn a_cluster_of_two_workers_comes_to_what_one_process_does() {
+    let Some(cluster) = Cluster::start() else { return };
+    let (set, alone) = (Set::new(12), Set::new(12));
+    said(&alone.command(&BOTH).output().expect("it runs"));
+    let measure = ["measure", "--target", "target.toml", "--proposer", "proposer.toml", "--condition", "targeted"];
+    let job = || cluster.job(&set, "out", "--condition scene-only", &measure);
+
+    // Killed in its midst, with questions out that nobody answers; what it had started ends with it.
+    set.planner.asked.lock().expect("asked").hold_after = Some(10);
+    let mut killed = job().stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    eventually("the job comes to its eleventh question", || set.planner.asked.lock().expect("asked").held);
+    killed.kill().expect("killed");
+    killed.wait().expect("gone");
+    let parts = set.at("out/parts").display().to_string();
+    let still = |_| {
+        std::thread::sleep(Duration::from_millis(100));
+        runs(&parts)
+    };
+    eventually("the parts' processes end", || !(0..10).any(still));
+    set.planner.asked.lock().expect("asked").hold_after = None;
+
+    let output = job().output().expect("it runs");
+    let (text, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{text}{log}");
+    let nodes: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("part ")?.get(9..21)).collect();
+    assert_eq!((text.matches("part 0").count(), nodes.len()), (7, 2), "{text}");
+    let (repeats, answered) = set.planner.repeats();
+    assert_eq!((repeats, answered), (Vec::new(), alone.planner.repeats().1));
+    assert_eq!(set.figures(), alone.figures());
+    for file in ["malleability.csv", "answers/part-00000.parquet"] {
+        let of = |set: &Set| fs::read(set.at("out").join(file)).expect("read");
+        assert!(of(&set) == of(&alone), "{file} differs");
+    }
+
+    // Tasks are read by the guard alone in the same way.
+    let answers: Vec<String> = (0..12)
+        .map(|task| (task, if task % 3 == 2 { "Lift" } else { "Throw" }))
+        .map(|(task, what)| {
+            let (margin, reliance) = ((task * 5) % 7, (task * 7) % 13);
+            format!(r#""{what} cup {task}.":{{"margin":-{margin}.5,"reliance":{reliance}.5}}"#)
+        })
+        .collect();
+    let answers = format!(r#"{{"answers":{{{}}},"otherwise":{{"margin":1.0,"reliance":0.5}}}}"#, answers.join(","));
+    set.write("models/recording.json", &answers);
+    let output = cluster.job(&set, "ranked", "", &["assess", "--uncalibrated"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command.current_dir(set.dir.path()).args(["--config", "steadfast.toml", "assess", "--uncalibrated"]);
+    assert!(command.args(["--tasks", "tasks.csv", "--out", "once"]).output().expect("it runs").status.success());
+    let ranking = |out: &str| fs::read_to_string(set.at(out).join("ranking.csv")).expect("a ranking");
+    assert_eq!(ranking("ranked"), ranking("once"));
+    assert_eq!(ranking("once").lines().count(), 14);
 }
