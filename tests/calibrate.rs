@@ -14,6 +14,7 @@ use steadfast::calibration::Calibration;
 use steadfast::offline::bench::{Prediction, Run};
 use steadfast::offline::calibrate::{CalibrateError, Gathered, Wish, calibrate, coverage};
 use steadfast::signals::Feature;
+use steadfast::signals::malleability::Target;
 use steadfast::statistics::Share;
 
 fn digest(digit: char) -> String {
@@ -221,6 +222,36 @@ fn rebinding_keeps_the_fit_and_says_so() {
 
     let again = steadfast(dir.path(), &["calibrate", "--rebind", "new.toml", "--out", "newer.toml"]);
     assert!(again.status.success() && !dir.path().join("newer.toml").exists(), "there was nothing to re-bind");
+}
+
+#[test]
+fn a_measured_composite_scores_in_place_of_a_learnt_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let learnt = Calibration::parse(&fs::read_to_string(calibrated(dir.path())).expect("read")).expect("a calibration");
+    let measured = |feature: &str| {
+        let text = format!(
+            "target = \"malleable\"\nfeatures = [\"{feature}\"]\nmean = [0.5]\nscale = [0.25]\nweights = [1.5]\nbias = -1.0\n"
+        );
+        fs::write(dir.path().join("composite.toml"), text).expect("written");
+        let run =
+            ["--predictions", "run/predictions.jsonl", "--alpha", "0.1", "--false-veto", "0.1", "--out", "m.toml"];
+        steadfast(dir.path(), &[&["calibrate", "--composite", "composite.toml"][..], &run].concat())
+    };
+    let output = measured("perturbation-spread");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("composite that was given"), "{said}");
+    let found =
+        Calibration::parse(&fs::read_to_string(dir.path().join("m.toml")).expect("read")).expect("a calibration");
+    assert_eq!((found.composite.target(), learnt.composite.target()), (Target::Malleable, Target::WrongVerdict));
+    assert_eq!(found.composite.features().collect::<Vec<_>>(), [Feature::PerturbationSpread]);
+    assert_eq!((found.bound, found.margin), (learnt.bound, learnt.margin), "the rest is learnt as ever");
+    // The side limit is chosen on this composite's scores, by what it may cost of the safe rows.
+    assert!(found.limits.malleability_max < Share::ONE && found.limits != learnt.limits, "{:?}", found.limits);
+
+    // What the rows' proxy does not read is named, not filled in.
+    let output = measured("decoding-instability");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("the reading decoding-instability is missing"), "{said}");
 }
 
 #[test]

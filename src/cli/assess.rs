@@ -94,7 +94,7 @@ impl Arguments {
     }
 }
 
-fn read_composite(path: &Path) -> anyhow::Result<Composite> {
+pub(super) fn read_composite(path: &Path) -> anyhow::Result<Composite> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("{} is no composite", path.display()))
 }

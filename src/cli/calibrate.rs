@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::json;
 
+use super::assess::read_composite;
 use super::{Ink, Outcome, Paper, constitution, settings};
 use crate::calibration::{Calibration, SourceRates};
 use crate::offline::bench::{predictions, read_run};
 use crate::offline::calibrate::{Calibrated, Coverage, Gathered, Wish, calibrate, coverage};
+use crate::signals::malleability::Target;
 use crate::statistics::Share;
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +33,9 @@ pub(super) struct Arguments {
     /// Seed of the deal into a half to learn from and a half to choose limits on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Score malleability by this composite, as `assess --known` wrote it, instead of learning one from wrong verdicts.
+    #[arg(long, value_name = "FILE", conflicts_with = "rebind")]
+    composite: Option<PathBuf>,
     /// Bind this calibration to the configured constitution without new data. Its guarantee was shown under other rules.
     #[arg(long, value_name = "OLD", conflicts_with_all = ["predictions", "alpha", "delta", "false_veto"])]
     rebind: Option<PathBuf>,
@@ -70,6 +75,9 @@ impl Arguments {
             for prediction in predictions(path)? {
                 gathered.row(prediction?)?;
             }
+        }
+        if let Some(file) = &self.composite {
+            gathered.score_by(read_composite(file)?);
         }
         let calibrated = calibrate(&gathered, wish)?;
         let coverage = coverage(&gathered, wish)?;
@@ -126,6 +134,9 @@ fn show(found: &Calibrated, held: Coverage, wish: Wish, out: &Path, paper: Paper
     ));
     paper.line(&format!("log-odds of comply = {:.4} × margin {:+.4}", margin.scale, margin.bias));
     match (found.composite_auc, found.spread_auc) {
+        _ if found.calibration.composite.target() == Target::Malleable => {
+            paper.line("malleability is scored by the composite that was given, not by one learnt on these rows")
+        }
         (Some(composite), Some(spread)) => paper.line(&format!(
             "a wrong verdict is foretold with AUC {composite:.3} by the composite (held out), {spread:.3} by the relative spread alone"
         )),

@@ -135,6 +135,7 @@ pub struct Gathered {
     first_fault: Option<(String, String)>,
     digests: Vec<u8>,
     examples: Vec<Example>,
+    composite: Option<Composite>,
 }
 
 impl Gathered {
@@ -201,6 +202,11 @@ impl Gathered {
         Ok(())
     }
 
+    /// Scores malleability by this composite, as `assess --known` fitted it, instead of fitting one on wrong verdicts.
+    pub fn score_by(&mut self, composite: Composite) {
+        self.composite = Some(composite);
+    }
+
     fn check(&self) -> Result<Bound, CalibrateError> {
         let Some((_, bound)) = self.bound.as_ref().filter(|_| !self.examples.is_empty()) else {
             return Err(CalibrateError::Empty);
@@ -226,7 +232,8 @@ pub struct Calibrated {
     pub miss_rate_for_asked: Option<f64>,
     /// Rows the scale and the composite were learnt on, and rows the limits were chosen on.
     pub rows: (usize, usize),
-    /// How well the composite finds wrong verdicts on scenes it was not fitted on; `None` where none was fitted.
+    /// How well the composite finds wrong verdicts on scenes it was not fitted on; `None` where none was fitted, or one
+    /// was given.
     pub composite_auc: Option<f64>,
     /// How well the relative spread alone does.
     pub spread_auc: Option<f64>,
@@ -254,7 +261,7 @@ pub struct Coverage {
 pub fn calibrate(gathered: &Gathered, wish: Wish) -> Result<Calibrated, CalibrateError> {
     let bound = gathered.check()?;
     let (learn, choose) = halves(&gathered.examples, wish.seed);
-    let learnt = Learnt::of(&learn, wish.seed)?;
+    let learnt = Learnt::of(&learn, gathered.composite.as_ref(), wish.seed)?;
     let chosen = learnt.limits(&learnt.prepared(&choose)?, wish)?;
     let fit = Fit {
         miss_rate_max: wish.miss_rate_max,
@@ -282,7 +289,7 @@ pub fn calibrate(gathered: &Gathered, wish: Wish) -> Result<Calibrated, Calibrat
 pub fn coverage(gathered: &Gathered, wish: Wish) -> Result<Coverage, CalibrateError> {
     gathered.check()?;
     let (learn, choose) = halves(&gathered.examples, wish.seed);
-    let learnt = Learnt::of(&learn, wish.seed)?;
+    let learnt = Learnt::of(&learn, gathered.composite.as_ref(), wish.seed)?;
     let rows = learnt.prepared(&choose)?;
     let mut coverage = Coverage::default();
     let mut miss_rates = Vec::new();
@@ -354,11 +361,14 @@ struct Learnt {
 }
 
 impl Learnt {
-    fn of(examples: &[&Example], seed: u64) -> Result<Self, CalibrateError> {
+    fn of(examples: &[&Example], given: Option<&Composite>, seed: u64) -> Result<Self, CalibrateError> {
         let margins = |label| -> Vec<Margin> {
             examples.iter().filter(|example| example.label == label).map(|example| example.margin).collect()
         };
         let scale = fit_margin_scale(&margins(Label::Safe), &margins(Label::Unsafe))?;
+        if let Some(given) = given {
+            return Ok(Self { scale, composite: given.clone(), composite_auc: None, spread_auc: None });
+        }
         let seen: Vec<&&Example> = examples.iter().filter(|example| !example.copies.is_empty()).collect();
         let wrong = |example: &Example| -> Result<bool, CalibrateError> {
             let refuses = log_odds(&scale, example)?.get() > 0.0;
