@@ -860,6 +860,7 @@ fn whenever_a_rotation_is_killed_a_key_is_there_and_none_that_signed_is_forgotte
             .args(["--exact", "rotates_until_killed", "--ignored", "--nocapture"])
             .env("KEYS_TO_ROTATE", &directory)
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("it runs");
         let wanted = signed.len() + 1 + round % 7;
