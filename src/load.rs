@@ -110,8 +110,12 @@ fn refuse_open(folder: &Path) -> Result<(), ConfigError> {
 /// When a model is missing, does not load, or does not answer as it must.
 pub fn compact(settings: &Settings) -> anyhow::Result<Compact> {
     let folder = models(settings)?;
-    let load = if settings.tier == Tier::MarginOnly { Compact::load } else { Compact::load_with_traces };
-    tested(load(&engine(settings)?, folder)?, folder)
+    let engine = engine(settings)?;
+    let proxy = match settings.tier {
+        Tier::MarginOnly => Compact::load(&engine, folder)?,
+        Tier::TraceOnce | Tier::Full => Compact::load_with_traces(&engine, folder, settings.trace_tokens_max)?,
+    };
+    tested(proxy, folder)
 }
 
 /// Loads the vision-language model as configured, and has it answer once.

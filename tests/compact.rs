@@ -17,10 +17,16 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use steadfast::assessment::{Assessor, Clock, Forgetful, StartError};
+use steadfast::calibration::{BoundPart, Calibration};
+use steadfast::constitution::Constitution;
+use steadfast::decision::Tier;
 use steadfast::proxy::compact::{Compact, LoadError, Observation};
+use steadfast::proxy::decoding::TRACE_TOKENS_MAX;
 use steadfast::proxy::onnx::{Engine, EngineSettings};
 use steadfast::proxy::{Provider, Proxy as _, Question, Sampling, Trace, Unbounded};
 use steadfast::scene::{decode, resize};
+use steadfast::triple::{Digest, Triple};
 
 /// The lead over the next best token, in nats, from which no processor's rounding chooses another one: two kinds of
 /// processor wrote another fifth word where it was 0.18.
@@ -41,7 +47,14 @@ fn proxy() -> Option<Compact> {
 }
 
 fn speaking() -> Option<Compact> {
-    loaded(Compact::load_with_traces)
+    loaded(|engine, folder| Compact::load_with_traces(engine, folder, TRACE_TOKENS_MAX))
+}
+
+/// Traces of this length show that every signal is read, and nothing else.
+const SHORT_TOKENS: usize = 8;
+
+fn terse() -> Option<Compact> {
+    loaded(|engine, folder| Compact::load_with_traces(engine, folder, SHORT_TOKENS))
 }
 
 fn loaded(load: fn(&Engine, &Path) -> Result<Compact, LoadError>) -> Option<Compact> {
@@ -174,4 +187,59 @@ fn traces_and_the_verdicts_after_them_are_the_references() {
         let refused = silent.trace(&posed, &seen, greedy, &Unbounded).expect_err("it has no tail");
         assert!(matches!(refused, steadfast::proxy::Fault::Unsupported(_)), "{refused}");
     }
+}
+
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+}
+
+/// Binds a proxy to rules and a calibration with this composite feature, made for the proxy of this digest.
+fn assessor(proxy: Compact, bound: Digest, feature: &str) -> Result<Assessor<Compact>, StartError> {
+    let rules = Constitution::parse(include_str!("reference/constitution_small.toml")).expect("a constitution");
+    let text = include_str!("data/recorded_calibration.toml")
+        .replace("@proxy@", &bound.to_string())
+        .replace("@constitution@", &rules.digest().to_string())
+        .replace("@layout@", &proxy.card().prompt_layout.to_string())
+        .replace("relative-spread", feature);
+    Assessor::new(proxy, rules, Calibration::parse(&text).expect("a calibration"), Tier::Full)
+}
+
+#[test]
+fn every_signal_is_read_from_real_weights() {
+    let Some(proxy) = terse() else { return };
+    let digest = proxy.card().digest;
+    let mut assessor = assessor(proxy, digest, "relative-spread").expect("it starts");
+    let image = std::fs::read(root().join("tests/data/coffee.png")).expect("readable");
+    let plan = "1. Grasp the cup\n2. Carry it to the desk".to_owned();
+    let triple = Triple::new("Bring the cup.".to_owned(), image, plan).expect("a triple");
+    let assessment = assessor.assess(&triple, &mut Forgetful, &Stopped, &Unbounded);
+    let readings = assessment.readings().expect("readings");
+    assert_eq!((readings.tier, readings.fallback, readings.copies), (Tier::Full, None, 20));
+    let words = readings.trace_ambiguity.last().copied().expect("A1");
+    println!("A1 {:?}, A4 {:?}", readings.trace_ambiguity, readings.decoding_instability);
+    let words_max = f64::from(u8::try_from(SHORT_TOKENS).expect("few"));
+    assert!(readings.trace_ambiguity.len() == 6 && (1.0..=words_max).contains(&words));
+    let wide = |reading: Option<f64>| reading.is_some_and(|nats| nats.is_finite() && nats > 0.0);
+    assert!(wide(readings.spread) && wide(readings.reliance.map(f64::abs)), "A2 and A3: {readings:?}");
+    assert!(wide(readings.forced_spread) && wide(readings.traced_spread), "{readings:?}");
+    assert!(wide(readings.decoding_instability), "A4: {readings:?}");
+}
+
+#[test]
+fn a_composite_over_traces_is_bound_to_their_length() {
+    let (Some(long), Some(short)) = (speaking(), terse()) else { return };
+    let (long, card) = (long.card().clone(), short.card().clone());
+    assert_eq!((card.digest, card.trace_tokens_max), (long.digest, SHORT_TOKENS), "margins are the same");
+    let (long, own) = (long.traces.expect("traces"), card.traces.expect("traces"));
+    let StartError::Mismatch(mismatch) = assessor(short, long, "decoding-instability").expect_err("longer traces")
+    else {
+        panic!("another error")
+    };
+    assert_eq!((mismatch.part, mismatch.bound, mismatch.found), (BoundPart::Proxy, long, own));
+    let again = terse().expect("as before");
+    assert!(assessor(again, own, "decoding-instability").is_ok());
 }

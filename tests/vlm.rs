@@ -472,11 +472,12 @@ fn the_wanted_precision_is_loaded_or_missing() {
 #[test]
 fn an_inspection_says_what_a_folder_holds_and_whether_it_fits() {
     let Some(engine) = engine() else { return };
-    let inspect = |memory_bytes, deadline_ms| {
+    let inspect_with = |memory_bytes, deadline_ms, trace_tokens, options: &Options| {
         let deadline = std::time::Duration::from_millis(deadline_ms);
-        let demand = Demand { memory_bytes, deadline, copies: 20, constitution: RULES };
-        Vlm::inspect(engine, &replica("tiny-smolvlm"), &Options::default(), &demand).expect("inspects")
+        let demand = Demand { memory_bytes, deadline, copies: 20, trace_tokens, constitution: RULES };
+        Vlm::inspect(engine, &replica("tiny-smolvlm"), options, &demand).expect("inspects")
     };
+    let inspect = |memory_bytes, deadline_ms| inspect_with(memory_bytes, deadline_ms, 0, &Options::default());
     let ample = inspect(1 << 30, 3_600_000);
     assert_eq!(ample.family, Family::Idefics);
     // Two layers, keys and values, two heads of 16, four bytes each.
@@ -490,6 +491,21 @@ fn an_inspection_says_what_a_folder_holds_and_whether_it_fits() {
     }
     let scarce = inspect(1 << 10, 0);
     assert!(!scarce.fits_memory && !scarce.fits_deadline, "{scarce}");
+
+    // A trace wants room in context and memory, and no more than it may have.
+    assert_eq!(ample.tokens, ample.prompt_tokens);
+    let traced = inspect_with(1 << 30, 3_600_000, 100, &Options::default());
+    assert!(traced.tokens > traced.prompt_tokens + 100 && traced.fits_context, "{traced}");
+    let more = u64::try_from((traced.tokens - ample.tokens) * ample.state_bytes_per_token).expect("small");
+    assert_eq!(traced.memory_bytes - ample.memory_bytes, more);
+    assert!(!inspect_with(traced.memory_bytes - 1, 3_600_000, 100, &Options::default()).fits_memory);
+    let long = inspect_with(1 << 30, 3_600_000, 8192, &Options::default());
+    assert!(!long.fits_context && long.to_string().contains("fit the context: no"), "{long}");
+    let terse = Options { trace_tokens_max: Some(5), ..Options::default() };
+    let terse = inspect_with(1 << 30, 3_600_000, 5, &terse);
+    assert_eq!((terse.trace_tokens, terse.card.trace_tokens_max), (5, 5));
+    assert_eq!((terse.card.digest, ample.card.traces), (ample.card.digest, Some(ample.card.digest)));
+    assert_ne!(terse.card.traces, ample.card.traces, "shorter traces have other densities");
 }
 
 /// The replica with the decoder that appends to its state in place.

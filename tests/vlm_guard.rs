@@ -39,6 +39,7 @@ use guard::{GOOD, Home, PLAN, brought, calibration_text, repository};
 const OPTIONS: Options = Options {
     precisions: steadfast::proxy::vlm::Precisions { vision: None, embed: None, decoder: None },
     image_splitting: Some(false),
+    trace_tokens_max: None,
 };
 /// Small: the noise is laid over every pixel, in a build without optimisation.
 const IMAGE: &str = "tests/data/replicas/tiny-smolvlm/nosplit.png";
@@ -170,8 +171,12 @@ fn a_folder_reasons_where_the_tier_asks_for_it() {
     let home = home("unix:path=/nowhere", &library);
     let silent = answered(&check(&home, &[]));
     assert!(silent.get("trace").is_none() && silent.get("trace_ambiguity").is_none());
+    configure(&home, &library, "tier = \"trace-once\"\ntrace_tokens_max = 7\n");
+    let terse = answered(&check(&home, &[]));
+    assert!(terse["trace_ambiguity"][5].as_f64().is_some_and(|words| (1.0..=7.0).contains(&words)), "{terse}");
     configure(&home, &library, "tier = \"trace-once\"\n");
     let answer = answered(&check(&home, &[]));
+    assert!(answer["trace_ambiguity"][5].as_f64() > terse["trace_ambiguity"][5].as_f64(), "{answer}");
     assert_eq!((&answer["tier"], answer.get("fallback")), (&json!("trace-once"), None), "{answer}");
     assert_eq!(answer["trace_ambiguity"].as_array().map(Vec::len), Some(6));
     assert!(answer["trace_ambiguity"][5].as_f64().is_some_and(|words| words >= 1.0));
@@ -417,6 +422,19 @@ fn an_inspection_tells_what_a_folder_holds_and_notes_its_answer() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("fits the deadline: no") && said.contains("bytes a token"), "{said}");
+    assert!(said.contains("fit the context: yes"), "{said}");
+
+    // A trace of the length that is configured, where the tier asks for one.
+    configure(&home, &library, "tier = \"trace-once\"\ntrace_tokens_max = 9\n");
+    home.write("steadfast.toml.d/60-short.toml", "");
+    let traced = inspect(&["--json"]);
+    assert_eq!(traced.status.code(), Some(0), "{}", String::from_utf8_lossy(&traced.stderr));
+    let traced: Value = serde_json::from_slice(&traced.stdout).expect("JSON");
+    let tokens = |inspection: &Value, name: &str| inspection[name].as_u64().expect("a number");
+    assert_eq!((tokens(&traced, "trace_tokens"), tokens(&traced["card"], "trace_tokens_max")), (9, 9));
+    assert_eq!(tokens(&found, "tokens"), tokens(&found, "prompt_tokens"), "no trace, no room for one");
+    assert!(tokens(&traced, "tokens") > tokens(&traced, "prompt_tokens") + 9, "{traced}");
+    assert!(tokens(&traced, "memory_bytes") > tokens(&found, "memory_bytes"), "{traced}");
 }
 
 #[test]

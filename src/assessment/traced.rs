@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::assessment::{Assessor, Clock};
 use crate::decision::{Failure, Fallback, Shortfall, Tier};
 use crate::margin::Margin;
-use crate::proxy::decoding::TRACE_TOKENS_MAX;
 use crate::proxy::{Budget, Fault, Proxy, Sampling, Trace};
 use crate::signals::decoding_instability::{TEMPERATURE, TRACES, decoding_instability};
 use crate::signals::trace_ambiguity::Lexicon;
@@ -145,8 +144,8 @@ impl<P: Proxy> Assessor<P> {
     }
 
     fn read_in_order(&mut self, subject: &Subject<'_, P>, pace: &mut Pace<'_>, read: &mut Traced) -> Result<(), Stop> {
-        let greedy =
-            Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: subject.seed, tokens_max: TRACE_TOKENS_MAX };
+        let tokens_max = self.proxy.card().trace_tokens_max;
+        let greedy = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: subject.seed, tokens_max };
         let start = pace.clock.now();
         let trace = self.proxy.trace(subject.posed, subject.seen, greedy, pace)?;
         pace.verdict = pace.clock.now().saturating_sub(start);

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::{Misconfigured, Outcome, Paper, constitution, settings};
+use crate::decision::Tier;
 use crate::load;
 use crate::proxy::Proxy as _;
 use crate::proxy::self_test::{GOLDEN_FILE, Golden, TOLERANCE_NATS, self_test};
@@ -34,6 +35,7 @@ impl Arguments {
             memory_bytes: load::memory_available().unwrap_or(u64::MAX),
             deadline: settings.deadline_default,
             copies: u32::try_from(perturb::COPIES)?,
+            trace_tokens: if settings.tier == Tier::MarginOnly { 0 } else { settings.trace_tokens_max },
             constitution: &rules.prompt_text(),
         };
         let inspection = Vlm::inspect(&engine, &self.folder, &settings.vlm, &demand)
@@ -51,7 +53,7 @@ impl Arguments {
             std::fs::write(&path, format!("{}\n", json!(golden)))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let fits = inspection.fits_memory && inspection.fits_deadline && inspection.card.safe_for_spread;
-        Ok(if fits { Outcome::Done } else { Outcome::Failed })
+        let fits = inspection.fits_context && inspection.fits_memory && inspection.fits_deadline;
+        Ok(if fits && inspection.card.safe_for_spread { Outcome::Done } else { Outcome::Failed })
     }
 }

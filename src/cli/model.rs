@@ -17,7 +17,8 @@ pub(super) enum Model {
     /// Hold every installed file to its SHA-256; exit 1 when one is missing or wrong.
     Verify(Places),
     /// Say what a folder with a vision-language model holds: family, inputs and outputs, context, state, capabilities,
-    /// and whether this machine's memory and limits.deadline_ms_default hold it; exit 1 when they do not.
+    /// and whether its context holds prompt and trace, and this machine's memory and limits.deadline_ms_default hold it;
+    /// exit 1 when they do not.
     ///
     /// Example: steadfast model inspect /usr/share/steadfast/models/smolvlm-256m --json
     Inspect(super::inspect::Arguments),

@@ -102,6 +102,8 @@ pub struct Proxy {
     pub allow_fallback: Option<bool>,
     /// Which signals are asked for.
     pub tier: Option<Tier>,
+    /// Longest trace, in tokens.
+    pub trace_tokens_max: Option<usize>,
     /// Whether copies are judged no further once the answer can only be a veto.
     pub early_veto: Option<bool>,
     /// Which of a vision-language model's files are loaded.
@@ -207,7 +209,7 @@ impl Fragment {
     pub fn with(mut self, later: Self) -> Self {
         over!(self, later, mode, constitution, calibration);
         over!(self.proxy, later.proxy, kind, models, onnxruntime, threads, providers, allow_fallback, tier);
-        over!(self.proxy, later.proxy, image_splitting, engine_cache, early_veto);
+        over!(self.proxy, later.proxy, image_splitting, engine_cache, early_veto, trace_tokens_max);
         #[cfg(feature = "onnx")]
         over!(self.proxy.precision, later.proxy.precision, vision, embed, decoder);
         over!(self.bus, later.bus, address);

@@ -13,6 +13,7 @@ use crate::decision::Tier;
 use crate::ledger;
 use crate::permit::keys::OVERLAP_DEFAULT;
 use crate::proxy::Provider;
+use crate::proxy::decoding::TRACE_TOKENS_MAX;
 
 /// Everything the daemon is told. The defaults are an installed system's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,6 +40,8 @@ pub struct Settings {
     pub engine_cache: Option<PathBuf>,
     /// Which signals are asked for.
     pub tier: Tier,
+    /// Longest trace, in tokens, where the tier reads traces.
+    pub trace_tokens_max: usize,
     /// Whether copies are judged no further once the answer can only be a veto.
     pub early_veto: bool,
     /// What a vision-language model's folder leaves open.
@@ -130,6 +133,8 @@ impl Settings {
             let range = "at least one of tensorrt, cuda, cpu".to_owned();
             return Err(ConfigError::Range { key: "proxy.providers", value: "[]".to_owned(), range });
         }
+        let trace_tokens_max = Range { key: "proxy.trace_tokens_max", low: 1, high: TRACE_TOKENS_MAX }
+            .check(proxy.trace_tokens_max.unwrap_or(TRACE_TOKENS_MAX))?;
         let issuer = permit.issuer.unwrap_or_else(|| "steadfast".to_owned());
         Range { key: "permit.issuer (bytes)", low: 1, high: 64 }.check(issuer.len())?;
         let audit_redact = audit.redact.unwrap_or(false);
@@ -147,9 +152,14 @@ impl Settings {
             allow_fallback: proxy.allow_fallback.unwrap_or(false),
             engine_cache: proxy.engine_cache,
             tier: proxy.tier.unwrap_or(Tier::MarginOnly),
+            trace_tokens_max,
             early_veto: proxy.early_veto.unwrap_or(false),
             #[cfg(feature = "onnx")]
-            vlm: crate::proxy::vlm::Options { precisions: proxy.precision, image_splitting: proxy.image_splitting },
+            vlm: crate::proxy::vlm::Options {
+                precisions: proxy.precision,
+                image_splitting: proxy.image_splitting,
+                trace_tokens_max: Some(trace_tokens_max),
+            },
             bus_address: bus.address,
             deadline_default: millis(
                 "limits.deadline_ms_default",
@@ -214,6 +224,8 @@ mod tests {
         for (section, key, edge, past) in [
             ("proxy", "threads", 64_u64, 65_u64),
             ("proxy", "threads", 1, 0),
+            ("proxy", "trace_tokens_max", 2048, 2049),
+            ("proxy", "trace_tokens_max", 1, 0),
             ("limits", "deadline_ms_max", 600_000, 600_001),
             ("limits", "deadline_ms_default", 30_000, 30_001),
             ("limits", "queue_checks_max", 1024, 1025),

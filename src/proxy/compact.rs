@@ -22,7 +22,7 @@ use serde::Deserialize;
 use crate::margin::Margin;
 use crate::proxy::decoding;
 use crate::proxy::onnx::{Engine, EngineError, Model, Tensor, sound};
-use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace};
+use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace, traces_digest};
 use crate::triple::Digest;
 
 use eyes::SIDE;
@@ -159,19 +159,19 @@ impl Compact {
     /// # Errors
     /// When a file is missing, does not load, or does not fit the others.
     pub fn load(engine: &Engine, folder: &Path) -> Result<Self, LoadError> {
-        Self::load_parts(engine, folder, false)
+        Self::load_parts(engine, folder, None)
     }
 
-    /// Loads the proxy with `judge_tail.onnx` besides, so that it writes traces too. Its margins and its digest stay the
-    /// same.
+    /// Loads the proxy with `judge_tail.onnx` besides, so that it writes traces too, of so many tokens at most. Its
+    /// margins and its digest stay the same.
     ///
     /// # Errors
     /// As [`Compact::load`], or when the tokenizer splits the answers.
-    pub fn load_with_traces(engine: &Engine, folder: &Path) -> Result<Self, LoadError> {
-        Self::load_parts(engine, folder, true)
+    pub fn load_with_traces(engine: &Engine, folder: &Path, trace_tokens_max: usize) -> Result<Self, LoadError> {
+        Self::load_parts(engine, folder, Some(trace_tokens_max))
     }
 
-    fn load_parts(engine: &Engine, folder: &Path, traces: bool) -> Result<Self, LoadError> {
+    fn load_parts(engine: &Engine, folder: &Path, trace_tokens_max: Option<usize>) -> Result<Self, LoadError> {
         let [detector, tagger, trunk] =
             ["detector.onnx", "tagger.onnx", "judge_trunk.onnx"].map(|file| engine.model(&folder.join(file)));
         let (detector, tagger, trunk) = (detector?, tagger?, trunk?);
@@ -187,16 +187,17 @@ impl Compact {
         }
         let parts = [*detector.digest(), *tagger.digest(), *trunk.digest(), tokenizer, head_digest, prompt::layout()];
         let digest = Digest::of(&parts.map(|part| *part.as_bytes()).concat());
-        let speaker = match traces {
-            true => {
+        let speaker = match trace_tokens_max {
+            Some(_) => {
                 let tail = Tail::new(engine.model(&folder.join("judge_tail.onnx"))?);
                 Some(Speaker { tail, speech: prompt.speech(&folder.join("tokenizer.json"))? })
             }
-            false => None,
+            None => None,
         };
+        let trace_tokens_max = trace_tokens_max.unwrap_or(decoding::TRACE_TOKENS_MAX);
         let with = |speaker: &Speaker| {
             let parts = [digest, *speaker.tail.model.digest(), prompt::speech_layout()];
-            Digest::of(&parts.map(|part| *part.as_bytes()).concat())
+            traces_digest(Digest::of(&parts.map(|part| *part.as_bytes()).concat()), trace_tokens_max)
         };
         let card = Card {
             name: "compact".to_owned(),
@@ -204,6 +205,7 @@ impl Compact {
             prompt_layout: prompt::layout(),
             execution_provider: trunk.provider(),
             traces: speaker.as_ref().map(with),
+            trace_tokens_max,
             safe_for_spread: true,
             context_tokens: CONTEXT_TOKENS,
             working_size: Some((SIDE, SIDE)),

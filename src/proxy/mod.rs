@@ -34,8 +34,10 @@ pub struct Card {
     /// The execution provider that really runs.
     pub execution_provider: Provider,
     /// Where it can write reasoning traces (signals A1 and A4): SHA-256 over every file that a verdict and a trace depend
-    /// on. Equal to [`Card::digest`] where one model does both.
+    /// on. Equal to [`Card::digest`] where one model does both, unless traces are kept short ([`traces_digest`]).
     pub traces: Option<Digest>,
+    /// Longest trace it writes, in tokens.
+    pub trace_tokens_max: usize,
     /// Whether its arithmetic is quiet enough for the perturbation spread. Dynamic int8 is not: its rounding noise
     /// exceeds the signal.
     pub safe_for_spread: bool,
@@ -68,6 +70,16 @@ impl Provider {
             Self::Cpu => "CPUExecutionProvider",
         }
     }
+}
+
+/// What a composite over traces is bound to: what writes them, and their length where it was bounded further than any
+/// proxy's is. Traces of another length have other densities.
+#[must_use]
+pub fn traces_digest(writer: Digest, trace_tokens_max: usize) -> Digest {
+    if trace_tokens_max >= decoding::TRACE_TOKENS_MAX {
+        return writer;
+    }
+    Digest::of(format!("{writer}\ntrace_tokens_max {trace_tokens_max}").as_bytes())
 }
 
 impl std::fmt::Display for Provider {

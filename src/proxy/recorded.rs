@@ -11,6 +11,7 @@ use image::RgbImage;
 use serde::Deserialize;
 
 use crate::margin::Margin;
+use crate::proxy::decoding::TRACE_TOKENS_MAX;
 use crate::proxy::{Budget, Card, Fault, Provider, Proxy, Question, Sampling, Trace};
 use crate::triple::Digest;
 
@@ -105,6 +106,7 @@ impl Recorded {
             prompt_layout: Digest::of(b"steadfast/recorded/1"),
             execution_provider: Provider::Cpu,
             traces: traces.then_some(digest),
+            trace_tokens_max: TRACE_TOKENS_MAX,
             safe_for_spread: true,
             context_tokens: usize::MAX,
             working_size: Some((SIDE, SIDE)),

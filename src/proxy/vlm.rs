@@ -27,9 +27,9 @@ use std::time::Duration;
 use image::RgbImage;
 
 use crate::margin::Margin;
-use crate::proxy::decoding::{self, without_thinking_tags};
+use crate::proxy::decoding::{self, TRACE_TOKENS_MAX, without_thinking_tags};
 use crate::proxy::onnx::{Element, Engine, EngineError, Model, Tensor, sound};
-use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace, Unbounded};
+use crate::proxy::{Budget, Card, Fault, Proxy, Question, Sampling, Trace, Unbounded, traces_digest};
 
 use decoder::{Decoder, Reading, Stretch};
 use folder::Folder;
@@ -151,6 +151,8 @@ pub struct Options {
     /// Whether Idefics models cut images into tiles; `None` follows the model. Without tiles a check costs a fraction
     /// and sees less.
     pub image_splitting: Option<bool>,
+    /// Longest trace, in tokens; `None` is the longest that any proxy writes.
+    pub trace_tokens_max: Option<usize>,
 }
 
 /// A vision-language model.
@@ -242,12 +244,14 @@ impl Vlm {
         let digest = folder.digest(&models, options, prompt.layout())?;
         let loud = folder.vision.quantizes_activations()? || folder.decoder.quantizes_activations()?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let trace_tokens_max = options.trace_tokens_max.unwrap_or(TRACE_TOKENS_MAX);
         let card = Card {
             name: name.unwrap_or_else(|| family.name().to_owned()),
             digest,
             prompt_layout: prompt.layout(),
             execution_provider: decoder.model.provider(),
-            traces: Some(digest),
+            traces: Some(traces_digest(digest, trace_tokens_max)),
+            trace_tokens_max,
             safe_for_spread: !loud,
             context_tokens,
             working_size: None,

@@ -8,7 +8,6 @@ use serde::{Serialize, Serializer};
 
 use super::folder::{Folder, ModelFile};
 use super::{Family, LoadError, Observation, Options, Posed, Precision, Vlm};
-use crate::proxy::decoding::TRACE_TOKENS_MAX;
 use crate::proxy::onnx::{Element, Engine, Model, Outlet};
 use crate::proxy::self_test::{PICTURE_PX, QUESTION, picture};
 use crate::proxy::{Card, Proxy as _, Sampling, Unbounded};
@@ -27,6 +26,8 @@ pub struct Demand<'a> {
     pub deadline: Duration,
     /// Perturbed copies of a check.
     pub copies: u32,
+    /// Tokens of the trace that must find room behind a prompt; 0 where the tier reads none.
+    pub trace_tokens: usize,
     /// The constitution's text.
     pub constitution: &'a str,
 }
@@ -63,7 +64,9 @@ pub struct Inspection {
     pub image_tokens: usize,
     /// Tokens of the prompt that was tried, constitution and image included.
     pub prompt_tokens: usize,
-    /// Estimated memory of the proxy, in bytes: 1.2 times the files and one state of the prompt.
+    /// Tokens of that prompt, of the trace asked for, and of the verdict after it.
+    pub tokens: usize,
+    /// Estimated memory of the proxy, in bytes: 1.2 times the files and one state of those tokens.
     pub memory_bytes: u64,
     /// Estimated time of a check inside the inference engine, from one run of each part.
     #[serde(rename = "check_ms", serialize_with = "as_ms")]
@@ -73,6 +76,8 @@ pub struct Inspection {
     pub token: Duration,
     /// Tokens of a trace that the deadline holds beside a check, at most as many as a trace may have.
     pub trace_tokens: usize,
+    /// Whether the model's context holds prompt, trace and verdict.
+    pub fits_context: bool,
     /// Whether the machine's memory holds it.
     pub fits_memory: bool,
     /// Whether the deadline holds it.
@@ -117,7 +122,10 @@ impl Vlm {
         let copy = vlm.engine_time() - start;
         let token = vlm.time_of_a_token(&posed, &seen)?;
         let prompt_tokens = posed.reading.as_ref().map_or(0, |read| read.tokens) + seen.ids.len() + posed.tail.len();
-        let state = u64::try_from(prompt_tokens * vlm.state_bytes_per_token()).unwrap_or(u64::MAX);
+        let after =
+            if demand.trace_tokens > 0 { demand.trace_tokens + vlm.prompt.forced(Some(&[0]))?.len() } else { 0 };
+        let tokens = prompt_tokens + after;
+        let state = u64::try_from(tokens * vlm.state_bytes_per_token()).unwrap_or(u64::MAX);
         let parts = vec![
             part("vision_encoder", &folder.vision, &vlm.vision.model)?,
             part("embed_tokens", &folder.embed, &vlm.embedder.model)?,
@@ -129,7 +137,7 @@ impl Vlm {
         let check = 2 * posing + copy * (2 + demand.copies);
         let left = demand.deadline.saturating_sub(check);
         let trace_tokens = left.as_nanos().checked_div(token.as_nanos()).unwrap_or(0);
-        let trace_tokens = usize::try_from(trace_tokens).unwrap_or(usize::MAX).min(TRACE_TOKENS_MAX);
+        let trace_tokens = usize::try_from(trace_tokens).unwrap_or(usize::MAX).min(vlm.card.trace_tokens_max);
         Ok(Inspection {
             card: vlm.card.clone(),
             family: vlm.family,
@@ -137,10 +145,12 @@ impl Vlm {
             state_bytes_per_token: vlm.state_bytes_per_token(),
             image_tokens: seen.ids.len(),
             prompt_tokens,
+            tokens,
             memory_bytes,
             check,
             token,
             trace_tokens,
+            fits_context: tokens <= vlm.card.context_tokens,
             fits_memory: memory_bytes <= demand.memory_bytes,
             fits_deadline: check <= demand.deadline,
         })
@@ -206,6 +216,7 @@ impl fmt::Display for Inspection {
             self.card.context_tokens, self.state_bytes_per_token
         )?;
         writeln!(f, "an image of 640 × 480: {} tokens", self.image_tokens)?;
+        writeln!(f, "prompt, image and trace: {} tokens; fit the context: {}", self.tokens, yes(self.fits_context))?;
         writeln!(f, "runs on: {}", self.card.execution_provider)?;
         writeln!(f, "margin: yes; trace: {}; state shared between copies: yes", yes(self.card.traces.is_some()))?;
         writeln!(f, "quiet enough for the perturbation spread: {}", yes(self.card.safe_for_spread))?;
