@@ -114,6 +114,22 @@ impl Planner {
         }
     }
 
+    /// The permit that a person's release comes with.
+    pub async fn released(&self, check_id: &str, note: &str) -> Vec<u8> {
+        let interface = format!("{NAME}.Admin");
+        let body = (check_id, note);
+        let message = self.connection.call_method(Some(NAME), PATH, Some(interface.as_str()), "Release", &body).await;
+        message.expect("released").body().deserialize().expect("bytes")
+    }
+
+    /// A text in the guard's status, empty where there is none.
+    pub async fn status(&self, name: &str) -> String {
+        let message = self.connection.call_method(Some(NAME), PATH, Some(NAME), "Status", &()).await;
+        let mut status: HashMap<String, OwnedValue> =
+            message.expect("a status").body().deserialize().expect("a dictionary");
+        status.remove(name).and_then(|value| String::try_from(value).ok()).unwrap_or_default()
+    }
+
     fn failed(&self, error: &zbus::Error) -> String {
         let zbus::Error::MethodError(name, text, _) = error else { return "silence".to_owned() };
         let name = name.strip_prefix("org.freedesktop.DBus.Error.").unwrap_or(name);
