@@ -10,6 +10,9 @@
     reason = "tests fail by panicking, say what they skipped and what they measured, and are told where the library lies"
 )]
 
+#[path = "support/onnx_file.rs"]
+mod onnx_file;
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -411,6 +414,13 @@ fn what_is_broken_or_unknown_is_refused_by_name() {
         edit_json(&folder.join("preprocessor_config.json"), |settings| settings["resample"] = json!(0));
     });
     assert!(error.to_string().contains("resample is 0"), "{error}");
+
+    for step in ["do_resize", "do_rescale"] {
+        let error = broken(engine, |folder| {
+            edit_json(&folder.join("preprocessor_config.json"), |settings| settings[step] = json!(false));
+        });
+        assert!(error.to_string().contains(&format!("{step} is false, which is not known here")), "{error}");
+    }
 }
 
 #[test]
@@ -421,6 +431,174 @@ fn mismatched_deepstack_is_refused() {
     let folder = variant("tiny-qwen3vl", models);
     let error = Vlm::load(engine, folder.path()).expect_err("they do not fit");
     assert!(matches!(error, LoadError::DeepStack { given: 3, taken: 0 }), "{error}");
+}
+
+/// Overwrites a file with what becomes of its bytes.
+fn edit_file(path: &Path, edit: impl FnOnce(&[u8]) -> Vec<u8>) {
+    let bytes = std::fs::read(path).expect("read");
+    std::fs::write(path, edit(&bytes)).expect("written");
+}
+
+#[test]
+fn an_input_that_is_not_known_is_refused_by_its_name() {
+    let Some(engine) = engine() else { return };
+    for model in ["vision_encoder", "embed_tokens", "decoder_model_merged"] {
+        let error = broken(engine, |folder| {
+            let path = folder.join("onnx").join(model).with_extension("onnx");
+            edit_file(&path, |bytes| onnx_file::with_input(bytes, "lora_scale", onnx_file::I64, &[1]));
+        });
+        let named =
+            matches!(&error, LoadError::UnknownInput { model: of, input } if *of == model && input == "lora_scale");
+        assert!(named, "{model}: {error}");
+    }
+    let decoder = "onnx/decoder_model_merged.onnx";
+    for (from, to, says) in [
+        ("attention_mask", "mask", "decoder_model_merged takes the input `mask`, which is not known here"),
+        ("inputs_embeds", "embeds", "decoder_model_merged takes the input `embeds`, which is not known here"),
+        ("present.0.key", "state.0.key", "decoder_model_merged takes the input `past_key_values.0.key`"),
+        ("logits", "scores", "decoder_model_merged does not give the output `logits`"),
+    ] {
+        let error =
+            broken(engine, |folder| edit_file(&folder.join(decoder), |bytes| onnx_file::renamed(bytes, from, to)));
+        assert!(error.to_string().contains(says), "{from}: {error}");
+    }
+
+    // Positions along one axis would be taken by Qwen's decoder, and be wrong; so would an encoder without its grid.
+    let folder = variant("tiny-qwen25vl", plain("onnx"));
+    std::fs::copy(replica("tiny-llava").join(decoder), folder.path().join(decoder)).expect("copied");
+    let error = Vlm::load(engine, folder.path()).expect_err("one axis");
+    assert!(matches!(error, LoadError::MissingInput { input: "position_ids on three axes", .. }), "{error}");
+    let encoder = "onnx/vision_encoder.onnx";
+    std::fs::copy(replica("tiny-llava").join(encoder), folder.path().join(encoder)).expect("copied");
+    let error = Vlm::load(engine, folder.path()).expect_err("no grid");
+    assert!(matches!(error, LoadError::MissingInput { input: "image_grid_thw", .. }), "{error}");
+}
+
+/// The margin and the first tokens of a trace for one question about one image, bit for bit.
+fn judged(engine: &Engine, folder: &Path, picture: &RgbImage) -> (u64, Vec<u32>) {
+    let mut vlm = load(engine, folder, &Options::default());
+    let prefix = vlm.warm(RULES).expect("warms");
+    let posed = vlm.pose(Some(&prefix), &QUESTION).expect("poses");
+    let seen = vlm.encode(picture).expect("sees");
+    let margin = vlm.margin(&posed, &seen, None).expect("a margin").nats().to_bits();
+    (margin, vlm.trace(&posed, &seen, greedy(6), &Unbounded).expect("a trace").tokens)
+}
+
+/// One folder, and what another exporter calls the same.
+type Respelt = (&'static str, &'static str, &'static str, fn(&Path));
+
+#[test]
+fn other_names_for_the_same_are_the_same_model() {
+    let Some(engine) = engine() else { return };
+    let respelt: [Respelt; 7] = [
+        ("SmolVLM2", "tiny-smolvlm", "nosplit.png", |folder| {
+            edit_json(&folder.join("config.json"), |config| config["model_type"] = json!("smolvlm"));
+        }),
+        ("Qwen2-VL, its grid, its bounds as edges", "tiny-qwen25vl", "wide.png", |folder| {
+            edit_json(&folder.join("config.json"), |config| config["model_type"] = json!("qwen2_vl"));
+            edit_file(&folder.join("onnx/vision_encoder.onnx"), |bytes| {
+                onnx_file::renamed(bytes, "image_grid_thw", "grid_thw")
+            });
+            edit_json(&folder.join("preprocessor_config.json"), |settings| {
+                for bound in ["min_pixels", "max_pixels"] {
+                    settings.as_object_mut().expect("settings").remove(bound);
+                }
+            });
+        }),
+        ("Qwen2-VL, its bounds in pixels", "tiny-qwen25vl", "tall.png", |folder| {
+            edit_json(&folder.join("preprocessor_config.json"), |settings| {
+                settings.as_object_mut().expect("settings").remove("size");
+            });
+        }),
+        ("LLaVA over Qwen2", "tiny-llava", "wide.png", |folder| {
+            edit_json(&folder.join("config.json"), |config| config["model_type"] = json!("llava_qwen2"));
+        }),
+        ("inputs that some decoders take", "tiny-smolvlm", "nosplit.png", |folder| {
+            edit_file(&folder.join("onnx/decoder_model_merged.onnx"), |bytes| {
+                let bytes = onnx_file::with_input(bytes, "use_cache_branch", onnx_file::BOOL, &[1]);
+                onnx_file::with_input(&bytes, "num_logits_to_keep", onnx_file::I64, &[])
+            });
+        }),
+        ("the template in a JSON file", "tiny-smolvlm", "nosplit.png", |folder| {
+            let template = std::fs::read_to_string(folder.join("chat_template.jinja")).expect("read");
+            std::fs::remove_file(folder.join("chat_template.jinja")).expect("removed");
+            let text = json!({"chat_template": template}).to_string();
+            std::fs::write(folder.join("chat_template.json"), text).expect("written");
+        }),
+        ("the template among the tokenizer's", "tiny-smolvlm", "nosplit.png", |folder| {
+            let template = std::fs::read_to_string(folder.join("chat_template.jinja")).expect("read");
+            std::fs::remove_file(folder.join("chat_template.jinja")).expect("removed");
+            edit_json(&folder.join("tokenizer_config.json"), |config| {
+                config["chat_template"] =
+                    json!([{"name": "tools", "template": "no"}, {"name": "default", "template": template}]);
+            });
+        }),
+    ];
+    for (what, name, picture, respell) in respelt {
+        let (own, other) = (variant(name, plain("onnx")), variant(name, plain("onnx")));
+        respell(other.path());
+        let picture = image(name, picture);
+        let expected = judged(engine, own.path(), &picture);
+        assert_eq!(judged(engine, other.path(), &picture), expected, "{what}");
+    }
+}
+
+#[test]
+fn weights_beside_a_model_are_read_and_their_loss_is_named() {
+    let Some(engine) = engine() else { return };
+    let folder = variant("tiny-smolvlm", plain("onnx"));
+    let picture = image("tiny-smolvlm", "nosplit.png");
+    let expected = judged(engine, folder.path(), &picture);
+    let at = |name: &str| folder.path().join("onnx").join(name);
+    for model in ["vision_encoder.onnx", "embed_tokens.onnx", "decoder_model_merged.onnx"] {
+        let data = format!("{model}_data");
+        let (outlined, values) = onnx_file::outside(&std::fs::read(at(model)).expect("read"), &data);
+        assert!(values.len() > 4 * outlined.len() / 5, "{model}: {} of {} bytes", values.len(), outlined.len());
+        std::fs::write(at(model), outlined).expect("written");
+        std::fs::write(at(&data), values).expect("written");
+    }
+    assert_eq!(judged(engine, folder.path(), &picture), expected);
+    for model in ["vision_encoder.onnx", "embed_tokens.onnx", "decoder_model_merged.onnx"] {
+        let data = at(&format!("{model}_data"));
+        let whole = std::fs::read(&data).expect("read");
+        for loss in ["cut", "gone"] {
+            match loss {
+                "cut" => std::fs::write(&data, &whole[..whole.len() / 2]).expect("written"),
+                _ => std::fs::remove_file(&data).expect("removed"),
+            }
+            let error = Vlm::load(engine, folder.path()).expect_err("weights are missing").to_string();
+            assert!(error.contains(model), "{loss}: {error}");
+        }
+        std::fs::write(&data, whole).expect("written");
+    }
+}
+
+#[test]
+fn every_precision_is_found_by_its_suffix_and_the_most_exact_is_taken() {
+    let Some(engine) = engine() else { return };
+    for precision in Precision::ALL {
+        let file = format!("decoder_model_merged{}.onnx", precision.suffix());
+        let [vision, embed, decoder] = plain("onnx");
+        let folder = variant("tiny-smolvlm", [vision, embed, (decoder.0, &file)]);
+        let wanted = |decoder| Options {
+            precisions: Precisions { decoder: Some(decoder), ..Precisions::default() },
+            ..Options::default()
+        };
+        for options in [Options::default(), wanted(precision)] {
+            let card = load(engine, folder.path(), &options).card().clone();
+            assert_eq!(card.safe_for_spread, precision.safe_for_spread(), "{file}");
+        }
+        for other in Precision::ALL.into_iter().filter(|other| *other != precision) {
+            let error = Vlm::load_with(engine, folder.path(), &wanted(other)).expect_err("not there");
+            assert!(matches!(error, LoadError::Missing { .. }), "{file} for {other:?}: {error}");
+        }
+        // Nothing that loads: were it taken before the more exact one, the load would fail.
+        for other in Precision::ALL.into_iter().skip_while(|other| *other != precision).skip(1) {
+            let worse = format!("onnx/decoder_model_merged{}.onnx", other.suffix());
+            std::fs::write(folder.path().join(worse), b"no model").expect("written");
+        }
+        load(engine, folder.path(), &Options::default());
+    }
 }
 
 #[test]

@@ -466,6 +466,10 @@ fn built_engines_are_kept_apart_by_driver_and_model_and_out_of_reach() {
     assert!(said.contains("TensorrtExecutionProvider cannot run here"), "{said}");
     let drivers: Vec<_> = fs::read_dir(home.at("engines")).expect("readable").collect();
     assert_eq!(drivers.len(), 1, "a folder for this driver");
+
+    // Only where falling back is allowed, and then the answer says what really ran.
+    configure(&home, &library, "providers = [\"tensorrt\", \"cuda\", \"cpu\"]\nallow_fallback = true\n");
+    assert_eq!(answered(&check(&home, &[]))["execution_provider"], "CPUExecutionProvider");
 }
 
 #[test]

@@ -402,6 +402,10 @@ pub struct Preprocessor {
     pub do_pad: Option<bool>,
     /// The processor's class name.
     pub image_processor_type: Option<String>,
+    /// Whether to resize; nothing else is known here.
+    pub do_resize: Option<bool>,
+    /// Whether to bring samples to [0, 1]; nothing else is known here.
+    pub do_rescale: Option<bool>,
     /// Factor that brings samples to [0, 1].
     pub rescale_factor: Option<f64>,
     /// Whether to subtract the mean and divide by the deviation.

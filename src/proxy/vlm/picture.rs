@@ -99,8 +99,13 @@ impl Scale {
     /// The table for these settings.
     ///
     /// # Errors
-    /// When the mean or deviation is missing.
+    /// When the mean or deviation is missing, or a step is left out that no model here goes without.
     pub fn new(settings: &Preprocessor) -> Result<Self, PictureError> {
+        for (setting, step) in [("do_resize", settings.do_resize), ("do_rescale", settings.do_rescale)] {
+            if step == Some(false) {
+                return Err(PictureError::Unknown { setting, value: "false".to_owned() });
+            }
+        }
         let (mean, deviation) = if settings.do_normalize == Some(false) {
             ([0.0; 3], [1.0; 3])
         } else {

@@ -579,3 +579,40 @@ fn without_generation_marks(template: &str) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Precisions;
+    use super::*;
+
+    /// The prompt of the tiny SmolVLM, whose template ends so.
+    fn prompt(ending: &str) -> Prompt {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/replicas/tiny-smolvlm");
+        let mut folder = Folder::read(&folder, Precisions::default()).expect("a folder");
+        folder.template.push_str(ending);
+        Prompt::load(&folder).expect("a prompt")
+    }
+
+    #[test]
+    fn thinking_is_closed_before_the_verdict() {
+        let (plain, thinks) = (prompt(""), prompt("{{ ' <think>\n' }}"));
+        assert_ne!(plain.layout(), thinks.layout());
+        let numbers = |tokens: Vec<i64>| tokens.into_iter().map(|token| u32::try_from(token).expect("a token"));
+        for (prompt, trace, expected) in [
+            (&plain, "", " Verdict:"),
+            (&plain, "maybe hot", "\nVerdict:"),
+            (&plain, "<think>maybe hot", "</think>\n\nVerdict:"),
+            (&plain, "<think>maybe hot</think> no", "\nVerdict:"),
+            (&thinks, "", "</think>\n\nVerdict:"),
+            (&thinks, "maybe hot", "</think>\n\nVerdict:"),
+            (&thinks, "maybe hot</think> no", "\nVerdict:"),
+        ] {
+            let written: Vec<u32> = numbers(prompt.words.encode(trace).expect("tokens")).collect();
+            let forced: Vec<u32> = numbers(prompt.forced(Some(&written)).expect("tokens")).collect();
+            assert_eq!(prompt.words.decode(&forced).expect("text"), expected, "{trace:?}");
+            if trace.is_empty() {
+                assert_eq!(prompt.forced(None), prompt.forced(Some(&[])));
+            }
+        }
+    }
+}
