@@ -17,6 +17,8 @@ const WEIGHT_BITS: u32 = 32 - 8 - 2;
 
 /// Rows whose sums are computed side by side.
 const LANES: usize = 4;
+/// Threads that share a resizing. The engine rests meanwhile, and more than two cores are not everywhere.
+const THREADS: usize = 2;
 /// What a sum begins with: a half, so that cutting off rounds.
 const HALF: f64 = 2_097_152.0;
 
@@ -46,14 +48,21 @@ pub fn resample(image: &RgbImage, width: u32, height: u32, filter: Filter) -> Re
     Ok(if height == image.height() { source.clone() } else { down(source, height, filter) })
 }
 
-/// Changes the width, a few rows side by side.
+/// Changes the width.
 fn across(image: &RgbImage, width: u32, filter: Filter) -> RgbImage {
     let windows = windows(image.width(), width, filter);
     let mut resized = RgbImage::new(width, image.height());
-    let stride = |width: u32| 3 * usize::try_from(width).unwrap_or(1);
     let (from, to) = (stride(image.width()), stride(width));
+    let rows = part(image.height()).next_multiple_of(LANES);
+    let parts = image.as_raw().chunks(rows * from).zip(resized.chunks_mut(rows * to));
+    shared_out(parts, |(sources, targets)| narrow(sources, targets, (from, to), &windows));
+    resized
+}
+
+/// Changes the width of some rows, a few side by side.
+fn narrow(sources: &[u8], targets: &mut [u8], (from, to): (usize, usize), windows: &[Window]) {
     let mut block = vec![[[0.0_f64; LANES]; 3]; from / 3];
-    for (sources, targets) in image.as_raw().chunks(LANES * from).zip(resized.chunks_mut(LANES * to)) {
+    for (sources, targets) in sources.chunks(LANES * from).zip(targets.chunks_mut(LANES * to)) {
         for (lane, source) in sources.chunks_exact(from).enumerate() {
             for (pixel, samples) in block.iter_mut().zip(source.chunks_exact(3)) {
                 for (lanes, &sample) in pixel.iter_mut().zip(samples) {
@@ -80,18 +89,25 @@ fn across(image: &RgbImage, width: u32, filter: Filter) -> RgbImage {
             }
         }
     }
+}
+
+/// Changes the height.
+fn down(image: &RgbImage, height: u32, filter: Filter) -> RgbImage {
+    let stride = stride(image.width());
+    let mut resized = RgbImage::new(image.width(), height);
+    let windows = windows(image.height(), height, filter);
+    let rows = part(height);
+    let parts = windows.chunks(rows).zip(resized.chunks_mut(rows * stride));
+    shared_out(parts, |(windows, targets)| lower(image.as_raw(), targets, stride, windows));
     resized
 }
 
-/// Changes the height: every row of the result is a weighted sum of rows.
-fn down(image: &RgbImage, height: u32, filter: Filter) -> RgbImage {
-    let stride = 3 * usize::try_from(image.width()).unwrap_or(1);
-    let mut resized = RgbImage::new(image.width(), height);
+/// Some rows of an image of another height: each is a weighted sum of rows.
+fn lower(sources: &[u8], targets: &mut [u8], stride: usize, windows: &[Window]) {
     let mut sums = vec![0.0_f64; stride];
-    let windows = windows(image.height(), height, filter);
-    for (window, target) in windows.iter().zip(resized.chunks_exact_mut(stride)) {
+    for (window, target) in windows.iter().zip(targets.chunks_exact_mut(stride)) {
         sums.fill(HALF);
-        let rows = image.as_raw().chunks_exact(stride).skip(window.start);
+        let rows = sources.chunks_exact(stride).skip(window.start);
         for (row, &weight) in rows.zip(&window.weights) {
             for (sum, &sample) in sums.iter_mut().zip(row) {
                 *sum += f64::from(sample) * weight;
@@ -101,7 +117,28 @@ fn down(image: &RgbImage, height: u32, filter: Filter) -> RgbImage {
             *sample = clip(sum);
         }
     }
-    resized
+}
+
+/// Samples in a row of so many pixels.
+fn stride(width: u32) -> usize {
+    3 * usize::try_from(width).unwrap_or(1)
+}
+
+/// Rows of each thread's part, of so many.
+fn part(rows: u32) -> usize {
+    usize::try_from(rows).unwrap_or(1).div_ceil(THREADS)
+}
+
+/// Works on the first part here, and on each other one in a thread of its own.
+fn shared_out<P: Send>(mut parts: impl Iterator<Item = P>, work: impl Fn(P) + Sync) {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let own = parts.next();
+        parts.for_each(|part| {
+            scope.spawn(move || work(part));
+        });
+        own.map(work);
+    });
 }
 
 /// Cuts the fraction off and holds the rest within a sample. A sum below zero becomes zero either way.
