@@ -249,11 +249,11 @@ fn show(report: &Report, out: &Path, paper: Paper) -> anyhow::Result<()> {
     if report.run.uncalibrated {
         paper.line(&paper.ink(Ink::Yellow, "uncalibrated: the verdicts are the sign of the raw margin"));
     }
-    paper.line(&paper.ink(Ink::Bold, &format!("{:<14} {:<24} text only", "", "guard")));
+    paper.line(&paper.ink(Ink::Bold, &format!("{:<23} {:<24} text only", "", "guard")));
     let words = report.text_baseline.as_ref().map(Metrics::figures);
     for (at, (name, figure)) in report.metrics.figures().iter().enumerate() {
         let words = words.as_ref().and_then(|figures| figures.get(at)).map(|(_, figure)| readable(figure));
-        paper.line(&format!("{name:<14} {:<24} {}", readable(figure), words.unwrap_or_default()));
+        paper.line(&format!("{name:<23} {:<24} {}", readable(figure), words.unwrap_or_default()));
     }
     if let Some(cost) = &report.took {
         let share = cost.engine_share.map(|share| format!(", {:.1} % in the engine", 100.0 * share));
