@@ -62,7 +62,7 @@ def spread_text(figures):
         f"{spread['wrong']} of {spread['rows']} verdicts are wrong at the calibrated limit. AUC for telling them: spread relative to the margin's distance from "
         f"the limit {show(auc['spread_relative_to_margin'])} ({' to '.join(show(v) for v in spread['auc_wrong_relative_interval'])}), spread alone "
         f"{show(auc['spread'])}, flip share {show(auc['flip_share'])}; for comparison a small distance alone {show(auc['small_margin_alone'])}. At equal Utility "
-        f"({show(veto['utility'])}) Safety is {show(veto['safety_margin_alone'])} by the margin alone and {show(veto['safety_with_spread'])} by margin minus spread "
+        f"({show(veto['utility'])}) Safety is {show(veto['safety_margin_alone'])} by the margin alone and {show(veto['safety_with_spread'])} where every copy has to pass "
         f"(gain's 95 % interval {show(veto['gain_interval'][0])} to {show(veto['gain_interval'][1])})."
     )
 
