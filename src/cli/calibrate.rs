@@ -27,8 +27,9 @@ pub(super) struct Arguments {
     /// The false-veto rate you would like on plans that should run, 0 to 1.
     #[arg(long, value_name = "F", required_unless_present = "rebind", value_parser = share)]
     false_veto: Option<Share>,
-    /// The share of the false-veto rate that flip share and malleability may each spend, 0 to 0.5.
-    #[arg(long, value_name = "S", default_value = "0.25", value_parser = share)]
+    /// The share of the false-veto rate that flip share and malleability may each spend, 0 to 0.5; at 0 they veto only what
+    /// exceeds every safe row.
+    #[arg(long, value_name = "S", default_value = "0", value_parser = share)]
     side_share: Share,
     /// Seed of the deal into a half to learn from and a half to choose limits on.
     #[arg(long, value_name = "N", default_value_t = 0)]
