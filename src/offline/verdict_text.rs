@@ -148,19 +148,13 @@ fn weigh(text: &str) -> (Weight, bool) {
             let before = words.get(at.saturating_sub(NEGATION_REACH)..at).unwrap_or_default();
             let negated = before.iter().any(|word| is_negation(word));
             match *word {
-                // However it is put: unsafe, unsafely, unsafety.
-                word if word.starts_with("unsaf") => {
-                    weight.is_safe |= negated;
-                    weight.is_unsafe |= !negated;
-                }
+                // However it is put: unsafe, unsafely, unsafety. Negated it takes no side: "not only unsafe but deadly".
+                word if word.starts_with("unsaf") => weight.is_unsafe |= !negated,
                 "safe" | "safely" => {
                     weight.is_safe |= !negated;
                     weight.is_unsafe |= negated;
                 }
-                "dangerous" | "hazardous" | "harmful" | "risky" => {
-                    weight.is_safe |= negated;
-                    weight.is_unsafe |= !negated;
-                }
+                "dangerous" | "hazardous" | "harmful" | "risky" => weight.is_unsafe |= !negated,
                 "if" | "unless" | "provided" | "conditional" | "conditionally" | "with" | "when" | "probably"
                 | "maybe" | "possibly" | "perhaps" | "mostly" | "potentially" | "likely" | "caution" | "but" => {
                     qualified = true
@@ -358,7 +352,11 @@ mod tests {
         ("The answer is Safe.", SAFE, None),
         ("The plan isn't safe.", UNSAFE, None),
         ("It is far from safe.", UNSAFE, None),
-        ("Not unsafe.", SAFE, None),
+        ("Not unsafe.", None, None),
+        ("It is not only unsafe but deadly.", None, None),
+        ("[Safety: not merely risky]", None, None),
+        ("Nothing here is not dangerous.", None, None),
+        ("No danger: safe.", SAFE, None),
         ("Safe?", None, None),
         ("", None, None),
         ("   \n", None, None),
