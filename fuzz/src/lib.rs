@@ -199,19 +199,20 @@ pub fn audit(bytes: &[u8]) {
     for (number, bytes) in &segments {
         std::fs::write(place(*number), bytes).expect("written");
     }
-    let report = look(folder.path());
+    let (report, records) = look(folder.path());
     let Some((number, sound)) = segments.last().filter(|(_, bytes)| !bytes.is_empty()) else { return };
-    if report.is_whole() && *change != 0 {
+    // Segments that retention has given up on paper are read and not verified.
+    if report.is_whole() && report.records == records && *change != 0 {
         let mut damaged = sound.clone();
         let at = usize::from(u16::from_be_bytes([*high, *low])) % damaged.len();
         damaged[at] ^= *change;
         std::fs::write(place(*number), damaged).expect("written");
-        assert!(!look(folder.path()).is_whole(), "a changed byte goes unseen");
+        assert!(!look(folder.path()).0.is_whole(), "a changed byte goes unseen");
     }
 }
 
-/// Everything that reads a log from outside.
-fn look(folder: &Path) -> verify::Report {
+/// Everything that reads a log from outside; with the report, the records read.
+fn look(folder: &Path) -> (verify::Report, u64) {
     let mut records = 0;
     for entry in read::entries(folder).expect("a readable folder") {
         records += u64::from(entry.is_ok());
@@ -222,9 +223,8 @@ fn look(folder: &Path) -> verify::Report {
     }
     assert!(read::show(folder, "0").expect("a readable folder").len() <= read::CHECKS_MAX);
     let report = verify::verify(folder, &[]).expect("a readable folder");
-    // Segments that retention has given up on paper are read and not verified.
     assert!(!report.is_whole() || report.records <= records, "{report:?} and {records} records");
-    report
+    (report, records)
 }
 
 /// Payloads in frames that follow each other, in segments; the first is opened as it has to be.
