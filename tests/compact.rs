@@ -31,6 +31,9 @@ use steadfast::triple::{Digest, Triple};
 /// The lead over the next best token, in nats, from which no processor's rounding chooses another one: two kinds of
 /// processor wrote another fifth word where it was 0.18.
 const LEAD_SURE: f64 = 0.5;
+/// How far a margin may lie from the reference: processors with and without AVX-512's int8 instructions were 0.2 apart. A
+/// mistake in prompt, state or head moves margins by nats.
+const MARGIN_NATS_MAX: f64 = 0.4;
 /// How far a margin after the same trace may lie from the reference: two kinds of processor were 0.09 apart.
 const FORCED_NATS_MAX: f64 = 0.3;
 
@@ -106,7 +109,8 @@ fn sentences_and_margins_are_the_references() {
         };
         let margin = proxy.margin(&posed, &seen, None).expect("a margin").nats();
         let expected = case["margin"].as_f64().expect("a margin in the golden file");
-        assert!((margin - expected).abs() < 0.05, "{question:?}: {margin} is not {expected}");
+        println!("{margin:.3}, {:+.3} from the reference", margin - expected);
+        assert!((margin - expected).abs() < MARGIN_NATS_MAX, "{question:?}: {margin} is not {expected}");
     }
 }
 
