@@ -145,8 +145,8 @@ pub fn config(bytes: &[u8]) {
     assert_eq!(later, Settings { mode: steadfast::config::fragment::Mode::Shadow, ..settings });
 }
 
-/// A constitution that stands is numbered without a gap in whatever order, says nothing a chat template reads as more than text, and has
-/// a digest that layout leaves alone; one that does not stand names its problems, boundedly many.
+/// A constitution that stands is numbered without a gap in whatever order, says nothing a chat template reads as more
+/// than text, and has a digest that layout leaves alone; one that does not stand names its problems, boundedly many.
 pub fn constitution(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let constitution = match Constitution::parse(text) {
