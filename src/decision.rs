@@ -182,7 +182,9 @@ impl Failure {
                 | Fault::NotRecorded,
             ) => Reason::ProxyFault,
             Self::ShortOfTier { fallback: Fallback { why: Shortfall::Deadline, .. }, .. } => Reason::Deadline,
-            Self::ShortOfTier { fallback: Fallback { why: Shortfall::EmptyTrace, .. }, .. } => Reason::ProxyFault,
+            Self::ShortOfTier {
+                fallback: Fallback { why: Shortfall::EmptyTrace | Shortfall::Context, .. }, ..
+            } => Reason::ProxyFault,
             Self::Audit(_) => Reason::AuditUnavailable,
             Self::NotReady => Reason::NotReady,
             Self::Internal(_) => Reason::Internal,
@@ -228,6 +230,8 @@ pub enum Shortfall {
     Deadline,
     /// The trace has no words, so nothing can be counted in it.
     EmptyTrace,
+    /// The trace is longer than the proxy's context has room for, though not longer than it may be.
+    Context,
 }
 
 impl fmt::Display for Shortfall {
@@ -235,6 +239,7 @@ impl fmt::Display for Shortfall {
         f.write_str(match self {
             Self::Deadline => "the deadline does not hold the traces",
             Self::EmptyTrace => "the trace has no words",
+            Self::Context => "the context does not hold the trace",
         })
     }
 }

@@ -151,6 +151,34 @@ fn a_trace_without_words_falls_back_by_name() {
 }
 
 #[test]
+fn a_trace_that_the_context_cuts_short_falls_back_by_name() {
+    let letters = TRACE.chars().count();
+    // Whether a trace is whole is seen by what comes after its last token.
+    for (room, holds) in [(letters + 1, true), (letters, false), (1, false), (0, false)] {
+        for tier in [Tier::TraceOnce, Tier::Full] {
+            let answer = json!({"margin": 3.0, "wobble": 0.5, "trace": TRACE, "trace_room": room});
+            let mut assessor = started(answer, &MARGINS, tier).expect("it starts");
+            let assessment = assess(&mut assessor, AMPLE);
+            let readings = assessment.readings().expect("readings");
+            let fallback = (!holds).then_some(Fallback { asked: tier, why: Shortfall::Context });
+            let reached = if holds { tier } else { Tier::MarginOnly };
+            assert_eq!((readings.tier, readings.fallback), (reached, fallback), "{tier:?} with room for {room}");
+            assert_eq!(readings.trace_ambiguity.is_empty(), !holds, "a part has other densities");
+            assert!(matches!(assessment.decision, Decision::Permit(_)), "margins are complete");
+            assert_eq!(RecordedReadings::from(readings).fallback, fallback, "and it is written down");
+            let details = answer::details(&assessment, triple().digests(), assessor.card(), assessor.calibration());
+            let named = details.get("fallback").map(|fallback| &fallback["why"]);
+            assert_eq!(named, (!holds).then_some(&json!("context")), "and said");
+        }
+    }
+    let answer = json!({"margin": 3.0, "wobble": 0.5, "trace": TRACE, "trace_room": letters});
+    let mut assessor = started(answer, &["hedge"], Tier::TraceOnce).expect("it starts");
+    let Decision::Veto(veto) = assess(&mut assessor, AMPLE).decision else { panic!("the composite lacks a reading") };
+    assert_eq!(veto.reason, Reason::ProxyFault);
+    assert!(veto.detail.ends_with("the context does not hold the trace"), "{}", veto.detail);
+}
+
+#[test]
 fn a_composite_over_traces_gets_them_or_vetoes() {
     let six: Vec<&str> = Feature::FULL.iter().map(|feature| feature.name()).collect();
     let refused = started(bent(), &six, Tier::TraceOnce).expect_err("A4 is not read");

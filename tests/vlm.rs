@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use steadfast::proxy::onnx::{Engine, EngineSettings};
 use steadfast::proxy::vlm::{Demand, Family, LoadError, Options, Precision, Precisions, Replay, Vlm};
 use steadfast::proxy::weights::outline;
-use steadfast::proxy::{Budget, Fault, Provider, Proxy as _, Question, Sampling, Unbounded};
+use steadfast::proxy::{Budget, Fault, Provider, Proxy as _, Question, Sampling, Trace, Unbounded};
 
 /// The largest difference from the reference that counts as equal, in logits and in log-probabilities.
 const TOLERANCE: f64 = 1e-4;
@@ -351,6 +351,45 @@ fn a_deadline_ends_a_trace_between_tokens() {
     let sampling = Sampling { temperature: 50.0, ..greedy(100) };
     let late = vlm.trace(&posed, &seen, sampling, &Few(0.into()));
     assert_eq!(late, Err(Fault::DeadlinePassed));
+}
+
+#[test]
+fn a_trace_that_fills_the_context_is_told_from_one_that_ends_or_is_long_enough() {
+    const LONGEST: usize = 12;
+    let Some(engine) = engine() else { return };
+    let picture = image("tiny-smolvlm", "nosplit.png");
+    let folder = variant("tiny-smolvlm", plain("onnx"));
+    let written = |context: usize, stop: Option<u32>| {
+        edit_json(&folder.path().join("config.json"), |config| {
+            config["text_config"]["max_position_embeddings"] = json!(context);
+        });
+        if let Some(stop) = stop {
+            edit_json(&folder.path().join("generation_config.json"), |settings| settings["eos_token_id"] = json!(stop));
+        }
+        let mut vlm = load(engine, folder.path(), &Options::default());
+        let posed = vlm.pose(None, &QUESTION).expect("poses");
+        let seen = vlm.encode(&picture).expect("sees");
+        let trace = vlm.trace(&posed, &seen, greedy(LONGEST), &Unbounded).expect("a trace");
+        vlm.margin(&posed, &seen, Some(&trace)).expect("the verdict has room after whatever was written");
+        let long = Trace { tokens: vec![5; 8192], ..trace.clone() };
+        let Err(Fault::ContextExceeded { tokens, .. }) = vlm.margin(&posed, &seen, Some(&long)) else {
+            panic!("nothing holds a trace of 8192 tokens")
+        };
+        (trace, tokens - 8192)
+    };
+    let (ample, around) = written(8192, None);
+    assert_eq!((ample.tokens.len(), ample.finished), (LONGEST, false), "it goes on: {ample:?}");
+    for (room, cut) in [(LONGEST + 1, false), (LONGEST, false), (LONGEST - 1, true), (1, true), (0, true)] {
+        let (trace, _) = written(around + room, None);
+        assert_eq!(trace.tokens, ample.tokens[..room.min(LONGEST)], "room for {room}");
+        assert_eq!(trace.cut_by_context(LONGEST), cut, "room for {room}");
+    }
+    // One that ends by itself is known to once its stop token was drawn.
+    let end = (1..LONGEST).find(|&end| !ample.tokens[..end].contains(&ample.tokens[end])).expect("a new token");
+    for (room, cut) in [(LONGEST, false), (end + 1, false), (end, true)] {
+        let (trace, _) = written(around + room, Some(ample.tokens[end]));
+        assert_eq!((trace.tokens.len(), trace.cut_by_context(LONGEST)), (end, cut), "room for {room}");
+    }
 }
 
 fn edit_json(path: &Path, edit: impl FnOnce(&mut Value)) {

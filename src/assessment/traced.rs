@@ -2,8 +2,8 @@
 //! follow a trace, and A4 over sampled traces.
 //!
 //! The margins that limits are held to are always those without a trace: they are complete before the first trace is
-//! begun. A deadline that does not hold the traces then costs the readings made from them and nothing else, and the
-//! tier that was reached is named with the one that was asked for.
+//! begun. A deadline or a context that does not hold the traces then costs the readings made from them and nothing else,
+//! and the tier that was reached is named with the one that was asked for.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ impl<P: Proxy> Assessor<P> {
     /// Reads what the tier asks for beyond margins. `margin_took` is the time of one margin on this machine.
     ///
     /// # Errors
-    /// When the proxy fails. A deadline that does not hold the traces is no failure but a fallback.
+    /// When the proxy fails. A deadline or a context that does not hold the traces is no failure but a fallback.
     pub(super) fn read_traces(
         &mut self,
         subject: &Subject<'_, P>,
@@ -147,7 +147,7 @@ impl<P: Proxy> Assessor<P> {
         let tokens_max = self.proxy.card().trace_tokens_max;
         let greedy = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: subject.seed, tokens_max };
         let start = pace.clock.now();
-        let trace = self.proxy.trace(subject.posed, subject.seen, greedy, pace)?;
+        let trace = self.whole_trace(subject.posed, subject.seen, greedy, pace)?;
         pace.verdict = pace.clock.now().saturating_sub(start);
         let measured = self.markers.measure(&trace.text).map_err(|_| Stop::Short(Shortfall::EmptyTrace))?;
         let forced = subject.copies.iter().map(|copy| self.verdict(subject.posed, copy, &trace, pace));
@@ -166,18 +166,34 @@ impl<P: Proxy> Assessor<P> {
         for index in 0..TRACES {
             let seed = subject.seed.wrapping_add(u64::try_from(index).unwrap_or(u64::MAX));
             let sampling = Sampling { temperature: TEMPERATURE, seed, ..greedy };
-            let trace = self.proxy.trace(subject.posed, subject.seen, sampling, pace)?;
+            let trace = self.whole_trace(subject.posed, subject.seen, sampling, pace)?;
             sampled.push(self.verdict(subject.posed, subject.seen, &trace, pace)?);
         }
         let mut own = Vec::with_capacity(subject.copies.len());
         for copy in subject.copies {
-            let trace = self.proxy.trace(subject.posed, copy, greedy, pace)?;
+            let trace = self.whole_trace(subject.posed, copy, greedy, pace)?;
             own.push(self.verdict(subject.posed, copy, &trace, pace)?);
         }
         let (traced_spread, instability) = (deviation(&own)?, decoding_instability(&sampled).map_err(undefined)?);
         (read.traced_spread, read.instability) = (Some(traced_spread), Some(instability));
         read.features.extend([(Feature::TracedSpread, traced_spread), (Feature::DecodingInstability, instability)]);
         Ok(())
+    }
+
+    /// A trace that is as long as it was to be. What a full context leaves of one has other densities than those the
+    /// calibration's rows had, so nothing is read from it.
+    fn whole_trace(
+        &mut self,
+        posed: &P::Posed,
+        seen: &P::Observation,
+        sampling: Sampling,
+        pace: &Pace<'_>,
+    ) -> Result<Trace, Stop> {
+        let trace = self.proxy.trace(posed, seen, sampling, pace)?;
+        if trace.cut_by_context(sampling.tokens_max) {
+            return Err(Stop::Short(Shortfall::Context));
+        }
+        Ok(trace)
     }
 
     /// The margin after a trace, where there is time to read it.

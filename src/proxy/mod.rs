@@ -108,6 +108,15 @@ pub struct Trace {
     pub finished: bool,
 }
 
+impl Trace {
+    /// Whether the context cut it short: it neither ended by itself nor is as long as it might be. A passed deadline leaves
+    /// no trace at all.
+    #[must_use]
+    pub const fn cut_by_context(&self, tokens_max: usize) -> bool {
+        !self.finished && self.tokens.len() < tokens_max
+    }
+}
+
 /// How a trace is decoded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {

@@ -33,6 +33,9 @@ pub struct Answer {
     /// What it writes when asked for a trace; without it, it writes none.
     #[serde(default)]
     pub trace: Option<String>,
+    /// Tokens of a trace, one a letter, that the context has room for; without it, all.
+    #[serde(default)]
+    pub trace_room: Option<usize>,
     /// What goes wrong, if anything.
     #[serde(default)]
     pub fault: Option<Injected>,
@@ -195,10 +198,12 @@ impl Proxy for Recorded {
             }
         }
         let mut tokens: Vec<u32> = text.chars().map(u32::from).take(sampling.tokens_max).collect();
-        if sampling.temperature > 0.0 {
+        let finished = posed.answer.trace_room.is_none_or(|room| tokens.len() < room);
+        tokens.truncate(posed.answer.trace_room.unwrap_or(usize::MAX));
+        if sampling.temperature > 0.0 && finished {
             tokens.extend(u32::try_from(sampling.seed % 1000));
         }
-        Ok(Trace { text, tokens, finished: true })
+        Ok(Trace { text, tokens, finished })
     }
 
     fn fingerprint(&self, seen: &Observation) -> u64 {
