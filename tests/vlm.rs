@@ -28,6 +28,9 @@ const TOLERANCE: f64 = 1e-4;
 /// The same for q4, whose kernels round activations to eight bits as the processor likes: within [`TOLERANCE`] on the kind
 /// of processor the reference values come from, 0.03 away on another one.
 const ROUNDED_TOLERANCE: f64 = 0.1;
+/// The same for half precision: within [`TOLERANCE`] where the reference values were made, but what another processor adds up
+/// in another order (some 1e-7 of each value) is carried over a rounding edge and moves these models' logits by up to 2e-3.
+const HALF_TOLERANCE: f64 = 4e-3;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -123,13 +126,21 @@ fn load(engine: &Engine, folder: &Path, options: &Options) -> Vlm {
 
 /// Holds one conversation against its golden values; gives the largest difference of a logit.
 fn hold(vlm: &mut Vlm, messages: &Value, images: &[RgbImage], case: &Value) -> f64 {
-    hold_within(TOLERANCE, vlm, messages, images, case)
+    hold_within([TOLERANCE; 2], vlm, messages, images, case)[0]
 }
 
-fn hold_within(tolerance: f64, vlm: &mut Vlm, messages: &Value, images: &[RgbImage], case: &Value) -> f64 {
+/// And the largest difference that reading in parts makes; both have their tolerance.
+fn hold_within(
+    [tolerance, tolerance_in_parts]: [f64; 2],
+    vlm: &mut Vlm,
+    messages: &Value,
+    images: &[RgbImage],
+    case: &Value,
+) -> [f64; 2] {
     let replay = vlm.replay(messages, images, 24, false).expect("replays");
     assert_eq!(replay.ids, whole_numbers(&case["input_ids"]), "token numbers");
     let difference = furthest(&replay.row, &numbers(&case["last_logits"]));
+    assert!(difference <= tolerance, "a logit is off by {difference}");
     let mut greedy: Vec<i64> = replay.greedy.iter().copied().map(i64::from).collect();
     let expected = whole_numbers(&case["greedy"]);
     if replay.finished {
@@ -146,9 +157,9 @@ fn hold_within(tolerance: f64, vlm: &mut Vlm, messages: &Value, images: &[RgbIma
     let in_parts = vlm.replay(messages, images, 0, true).expect("replays in parts");
     assert_eq!(in_parts.ids, replay.ids);
     let apart = in_parts.row.iter().zip(&replay.row).map(|(part, whole)| (part - whole).abs()).fold(0.0, f32::max);
-    assert!(f64::from(apart) <= TOLERANCE, "a cached prefix moves the logits by {apart}");
+    assert!(f64::from(apart) <= tolerance_in_parts, "a cached prefix moves the logits by {apart}");
     hold_positions(&replay, case);
-    difference
+    [difference, f64::from(apart)]
 }
 
 fn hold_positions(replay: &Replay, case: &Value) {
@@ -188,7 +199,6 @@ fn smolvlm_equals_the_reference() {
         let picture = image("tiny-smolvlm", case["image"].as_str().expect("a name"));
         let difference = hold(&mut vlm, &smol_messages(), &[picture], case);
         println!("parity smolvlm fp32 {name}: {difference:.2e}");
-        assert!(difference <= TOLERANCE, "{name}: {difference}");
     }
 }
 
@@ -204,26 +214,113 @@ fn qwen3_equals_the_reference_with_and_without_deepstack() {
         let images: Vec<_> = files.iter().map(|file| image("tiny-qwen3vl", file.as_str().expect("a name"))).collect();
         let difference = hold(&mut vlm, &qwen_messages(images.len()), &images, case);
         println!("parity qwen3-vl fp32 {name}: {difference:.2e}");
-        assert!(difference <= TOLERANCE, "{name}: {difference}");
     }
 }
 
-#[test]
-fn qwen25_and_llava_equal_the_reference() {
-    let Some(engine) = engine() else { return };
-    for name in ["tiny-qwen25vl", "tiny-llava"] {
-        let mut vlm = load(engine, &replica(name), &Options::default());
-        for (case_name, case) in golden(name).as_object().expect("cases") {
-            let mut messages = qwen_messages(1);
-            if name == "tiny-llava" {
+/// What the parity table has a line for: a family, its replica, and the folder of its files in there.
+const FAMILIES: [(&str, &str, &str); 5] = [
+    ("SmolVLM, Idefics3", "tiny-smolvlm", "onnx"),
+    ("Qwen2.5-VL", "tiny-qwen25vl", "onnx"),
+    ("Qwen3-VL", "small-qwen3vl", "onnx"),
+    ("Qwen3-VL, DeepStack", "small-qwen3vl", "onnx_deepstack"),
+    ("LLaVA", "tiny-llava", "onnx"),
+];
+const PRECISIONS: [&str; 5] = ["fp32", "fp16", "q4", "fused", "fused q4"];
+
+/// A folder with a replica's files in one precision. What it has not got in that precision is taken in full.
+fn laid_out(name: &str, folder: &str, precision: &str) -> tempfile::TempDir {
+    let suffix = match precision {
+        "fp16" => "_fp16",
+        "q4" | "fused q4" => "_q4",
+        _ => "",
+    };
+    let fused = precision.starts_with("fused");
+    let decoders = if fused { folder.replace("onnx", "onnx_fused") } else { folder.to_owned() };
+    let found = |folder: &str, model: &str| {
+        let whole = format!("{model}.onnx");
+        let file = Some(format!("{model}{suffix}.onnx")).filter(|file| replica(name).join(folder).join(file).is_file());
+        (format!("{folder}/{}", file.as_ref().unwrap_or(&whole)), file.unwrap_or(whole))
+    };
+    let models =
+        [found(folder, "vision_encoder"), found("onnx", "embed_tokens"), found(&decoders, "decoder_model_merged")];
+    let made = variant(name, [0, 1, 2].map(|index| (models[index].0.as_str(), models[index].1.as_str())));
+    for (_, file) in models.iter().filter(|(from, _)| !from.starts_with("onnx/")) {
+        // Its large weights lie in its namesake.
+        let lender = replica(name).join("onnx").join(file);
+        std::fs::copy(lender, made.path().join(format!("onnx/{file}_data"))).expect("copied");
+    }
+    made
+}
+
+/// The golden values of a replica's files in one precision: transformers' on the weights that the files stand for; where
+/// half precision rounds on the way, and where SmolVLM's 4-bit file does, onnxruntime's on the same files.
+fn golden_in(name: &str, folder: &str, precision: &str) -> Vec<Value> {
+    let whole = matches!(precision, "fp32" | "fused");
+    let file = match name {
+        _ if whole => format!("{name}/golden.json"),
+        "tiny-smolvlm" => "vlm_variants.json".to_owned(),
+        _ => format!("{name}/variants.json"),
+    };
+    let text = std::fs::read(replica(&file)).expect("golden values");
+    let mut cases: Value = serde_json::from_slice(&text).expect("they parse");
+    if !whole {
+        cases = cases[precision.trim_start_matches("fused ")].take();
+    }
+    let here = |case: &str| case.split_once('/').is_none_or(|(of, _)| of == folder);
+    let cases = cases.as_object().expect("cases").iter();
+    cases.filter(|(case, _)| here(case)).map(|(_, case)| case.clone()).collect()
+}
+
+/// The greatest differences over a replica's cases in one precision: of a logit, and by reading in parts.
+fn apart(engine: &Engine, name: &str, folder: &str, precision: &str) -> [f64; 2] {
+    let made = laid_out(name, folder, precision);
+    let cases = golden_in(name, folder, precision);
+    assert!(cases.len() >= 2, "{name} {folder} {precision}");
+    let tolerances = match (name, precision) {
+        (_, "fp16") => [HALF_TOLERANCE; 2],
+        // The kernels of the other replicas' 4-bit files round no activations.
+        ("tiny-smolvlm", "q4") => [ROUNDED_TOLERANCE, TOLERANCE],
+        _ => [TOLERANCE; 2],
+    };
+    let mut greatest = [0.0_f64; 2];
+    for case in &cases {
+        let options = Options { image_splitting: case["do_image_splitting"].as_bool(), ..Options::default() };
+        let mut vlm = load(engine, made.path(), &options);
+        assert_eq!(vlm.appends_in_place(), precision.starts_with("fused"), "{name} {folder} {precision}");
+        let seen = case["image"].as_str().or(case["images"][0].as_str()).expect("a name");
+        let messages = match name {
+            "tiny-smolvlm" => smol_messages(),
+            "tiny-llava" => {
+                let mut messages = qwen_messages(1);
                 let text = messages[0]["content"].take();
                 messages[0]["content"] = json!([{"type": "text", "text": text}]);
+                messages
             }
-            let seen = image(name, case["images"][0].as_str().expect("a name"));
-            let difference = hold(&mut vlm, &messages, &[seen], case);
-            println!("parity {name} fp32 {case_name}: {difference:.2e}");
-            assert!(difference <= TOLERANCE, "{name} {case_name}: {difference}");
-        }
+            _ => qwen_messages(1),
+        };
+        let differences = hold_within(tolerances, &mut vlm, &messages, &[image(name, seen)], case);
+        greatest = [0, 1].map(|index| greatest[index].max(differences[index]));
+    }
+    greatest
+}
+
+/// Prints the parity table: `cargo test --features __replay --test vlm every_family -- --nocapture`.
+#[test]
+fn every_family_equals_the_reference_in_every_precision() {
+    let Some(engine) = engine() else { return };
+    println!("greatest difference from the reference: a logit, a cached prefix from the whole prompt");
+    println!("{:20} {}", "family", PRECISIONS.map(|precision| format!("{precision:^16}")).concat());
+    for (family, name, folder) in FAMILIES {
+        let cells = PRECISIONS.map(|precision| {
+            // SmolVLM's fused files are in full precision only.
+            let there = (name, precision) != ("tiny-smolvlm", "fused q4");
+            there.then(|| apart(engine, name, folder, precision))
+        });
+        let cell = |cell: Option<[f64; 2]>| match cell {
+            Some([logit, cached]) => format!("{logit:7.1e} {cached:7.1e} "),
+            None => format!("{:^16}", "-"),
+        };
+        println!("{family:20} {}", cells.map(cell).concat());
     }
 }
 
@@ -258,9 +355,8 @@ fn smolvlm_equals_onnxruntime_in_every_precision() {
             }
             let picture = image("tiny-smolvlm", case["image"].as_str().expect("a name"));
             let tolerance = if name == "q4" { ROUNDED_TOLERANCE } else { TOLERANCE };
-            let difference = hold_within(tolerance, &mut vlm, &smol_messages(), &[picture], case);
+            let [difference, _] = hold_within([tolerance, TOLERANCE], &mut vlm, &smol_messages(), &[picture], case);
             println!("parity smolvlm {name} {case_name}: {difference:.2e}");
-            assert!(difference <= tolerance, "{name} {case_name}: {difference}");
         }
     }
 }
@@ -280,7 +376,7 @@ fn every_part_of_the_proxy_answers() {
         ("tiny-smolvlm", "landscape_split.png", 8192),
         ("tiny-qwen3vl", "one0.png", 8192),
         ("tiny-qwen25vl", "wide.png", 4096),
-        ("tiny-llava", "wide.png", 2048),
+        ("tiny-llava", "wide.png", 640),
     ];
     for (name, picture, context_tokens) in families {
         let mut vlm = load(engine, &replica(name), &Options::default());
