@@ -218,8 +218,9 @@ fn qwen3_equals_the_reference_with_and_without_deepstack() {
 }
 
 /// What the parity table has a line for: a family, its replica, and the folder of its files in there.
-const FAMILIES: [(&str, &str, &str); 5] = [
+const FAMILIES: [(&str, &str, &str); 6] = [
     ("SmolVLM, Idefics3", "tiny-smolvlm", "onnx"),
+    ("Qwen2-VL", "tiny-qwen2vl", "onnx"),
     ("Qwen2.5-VL", "tiny-qwen25vl", "onnx"),
     ("Qwen3-VL", "small-qwen3vl", "onnx"),
     ("Qwen3-VL, DeepStack", "small-qwen3vl", "onnx_deepstack"),
@@ -375,6 +376,7 @@ fn every_part_of_the_proxy_answers() {
     let families = [
         ("tiny-smolvlm", "landscape_split.png", 8192),
         ("tiny-qwen3vl", "one0.png", 8192),
+        ("tiny-qwen2vl", "wide.png", 4096),
         ("tiny-qwen25vl", "wide.png", 4096),
         ("tiny-llava", "wide.png", 640),
     ];
