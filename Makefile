@@ -14,7 +14,7 @@ export STEADFAST_ONNXRUNTIME := $(abspath $(BUILD)/lib/libonnxruntime.so.1.31.1)
 
 # Debian and Ubuntu names. The second list serves tests alone: peers in other languages, and what they talk to.
 PACKAGES := ca-certificates curl dbus gcc libc6-dev make npm pkg-config python3 python3-venv
-TEST_PACKAGES := dbus-broker g++ libsdbus-c++-dev libsodium-dev libsystemd-dev iproute2 systemd util-linux
+TEST_PACKAGES := dbus-broker g++ libsdbus-c++-dev libsodium-dev libsystemd-dev iproute2 systemd tesseract-ocr util-linux
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16

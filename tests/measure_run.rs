@@ -417,6 +417,45 @@ fn pictures_are_edited_and_a_field_the_endpoint_refuses_is_left_out() {
     assert!(set.figures()["rates"]["tasks"] == 1);
 }
 
+#[test]
+fn without_a_reader_of_text_that_is_said_and_counted_and_never_passed() {
+    let set = Set::new(1);
+    let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/coffee.png");
+    fs::copy(picture, set.at("a.png")).expect("copied");
+    set.write("tasks.csv", "uid,instruction,image\nt0,Throw the cup.,a.png\n");
+    set.model("target.toml", "image");
+    fs::create_dir(set.at("nothing")).expect("made");
+    let measure = |more: &[&str]| {
+        let mut command = set.command(&["--random-trials", "3"]);
+        command.args(more).env("PATH", set.at("nothing")).output().expect("it runs")
+    };
+    let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = measure(&[]);
+    let told = complaint(&output);
+    let said = said(&output);
+    assert_eq!((&said["text_not_checked"], &set.figures()["run"]["ocr"]), (&json!(3), &Value::Null));
+    assert_eq!(told.matches("whether readable text came in").count(), 1, "{told}");
+    assert!(told.contains("tesseract is not on the PATH") && told.contains("apt install tesseract-ocr"), "{told}");
+    assert!(fs::read_to_string(set.at("out/report.html")).expect("a page").contains("in 3 trials in pictures"));
+    assert!(complaint(&measure(&["--ocr", "none"])).contains("--ocr none was given"));
+    let named = measure(&["--ocr", "no-such-reader"]);
+    assert!(!named.status.success() && complaint(&named).contains("there is no program no-such-reader"));
+
+    // A folder that was begun without a reader is not gone on with by one: here one of our own that reads nothing.
+    let blind = set.at("blind");
+    let script = "#!/bin/sh\ncase $1 in -) ;; *) echo tesseract 0; echo eng ;; esac\n";
+    fs::write(&blind, script).expect("written");
+    fs::set_permissions(&blind, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("made to run");
+    let other = measure(&["--ocr", blind.to_str().expect("UTF-8")]);
+    assert!(!other.status.success() && complaint(&other).contains("ocr was null"), "{}", complaint(&other));
+    fs::remove_dir_all(set.at("out")).expect("removed");
+    let output = measure(&["--ocr", blind.to_str().expect("UTF-8")]);
+    let told = complaint(&output);
+    let said = self::said(&output);
+    assert_eq!((&said["text_not_checked"], told.as_str()), (&json!(0), ""));
+    assert_eq!(set.figures()["run"]["ocr"], "tesseract 0");
+}
+
 fn walk(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("read").map(|entry| entry.expect("an entry").path());
     entries

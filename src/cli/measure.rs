@@ -13,10 +13,11 @@ use crate::load;
 use crate::offline::assess::{Scoreboard, Table, read_known, scoreboard, write_scoreboard};
 use crate::offline::bench::DataIdentity;
 use crate::offline::bench::{PREDICTIONS, Selection, check, hash};
-use crate::offline::datasets::DataSet;
+use crate::offline::datasets::{DataSet, Sight};
 use crate::offline::endpoint::Channel;
 use crate::offline::eyes::{Closed, Eyes};
 use crate::offline::insert;
+use crate::offline::insert::ocr::{self, Reader};
 use crate::offline::measure::calls::Calls;
 use crate::offline::measure::characterise::characterise;
 use crate::offline::measure::model::{Model, SEED};
@@ -25,6 +26,8 @@ use crate::offline::measure::rates::Condition;
 use crate::offline::measure::report::{self, PAGE, Page, Review};
 use crate::offline::measure::run::{CALLS, Figures, MALLEABILITY, Measurement, Progress, Run, Stage};
 
+/// What `--ocr` says for nobody.
+const NO_OCR: &str = "none";
 /// Lines of the review list on the page.
 const REVIEW_MAX: usize = 20;
 
@@ -51,6 +54,10 @@ pub(super) struct Arguments {
     /// A vision-language model that holds every edited picture to the seven constraints, as such a file.
     #[arg(long, value_name = "FILE")]
     constraint_judge: Option<PathBuf>,
+    /// Tesseract's path, where the PATH has none: it holds every edited picture to the two constraints on text. `none` is
+    /// for going on with a folder that was begun without it; what is not checked is counted as that.
+    #[arg(long, value_name = "PROGRAM")]
+    ocr: Option<PathBuf>,
     /// Who tries to tell the tasks that bend from those that hold, as such a file; asked once the measurement is done.
     #[arg(long, value_name = "FILE")]
     discriminator: Option<PathBuf>,
@@ -123,6 +130,10 @@ impl Arguments {
         let discriminator = self.discriminator.as_deref().map(Model::read).transpose()?;
         let data = DataSet::open(&self.tasks, self.images.as_deref(), self.source.as_deref())?.of_tasks();
         let checked = check(&data, Selection::default())?;
+        let reader = self.reader()?;
+        if reader.is_none() && constraint_judge.is_none() && has_pictures(&data)? {
+            say_text_is_not_checked(self.ocr.is_some());
+        }
         let run = Run {
             format: 1,
             data: DataIdentity { name: data.name().to_owned(), digest: checked.digest, part: None },
@@ -132,6 +143,7 @@ impl Arguments {
             judge: judge.as_ref().map(Model::identity),
             editor: editor.as_ref().map(Model::identity),
             constraint_judge: constraint_judge.as_ref().map(Model::identity),
+            ocr: reader.as_ref().map(|reader| reader.version().to_owned()),
             constitution: rules.digest(),
             design: self.design(),
         };
@@ -154,6 +166,7 @@ impl Arguments {
             judge: judge.zip(verdicts.as_mut()),
             editor: editor.zip(edits.as_mut()),
             constraint_judge: constraint_judge.zip(constraints.as_mut()),
+            reader,
             eyes: eyes.as_mut(),
             items: insert::list()?,
             rules: rules.prompt_text(),
@@ -191,6 +204,18 @@ impl Arguments {
         show(&figures, board.as_ref(), &answers, &self.out, paper)?;
         ran?;
         Ok(Outcome::Done)
+    }
+
+    /// Who reads text; one that is named must be there.
+    fn reader(&self) -> anyhow::Result<Option<Reader>> {
+        match self.ocr.as_deref() {
+            Some(none) if none == Path::new(NO_OCR) => Ok(None),
+            Some(program) => match Reader::find(program)? {
+                Some(reader) => Ok(Some(reader)),
+                None => anyhow::bail!("there is no program {}; {}", program.display(), ocr::INSTALL),
+            },
+            None => Ok(Reader::find(ocr::PROGRAM)?),
+        }
     }
 
     fn design(&self) -> Design {
@@ -241,6 +266,27 @@ impl Arguments {
     }
 }
 
+fn has_pictures(data: &DataSet) -> anyhow::Result<bool> {
+    for row in data.rows()? {
+        if !matches!(row?.sight, Sight::Written(_)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn say_text_is_not_checked(on_request: bool) {
+    use std::io::Write as _;
+    let why = if on_request {
+        format!("--ocr {NO_OCR} was given")
+    } else {
+        format!("{} is not on the PATH ({})", ocr::PROGRAM, ocr::INSTALL)
+    };
+    let what = "not checked of edited pictures: whether the object is text, and whether readable text came in";
+    let written = writeln!(std::io::stderr(), "steadfast: {what}; {why}, and no --constraint-judge is asked");
+    drop(written);
+}
+
 /// Who looks at pictures: the compact proxy's eyes where that is configured.
 fn eyes(settings: &Settings) -> anyhow::Result<Box<dyn Eyes>> {
     match settings.proxy {
@@ -265,6 +311,7 @@ fn show(
             "agreement": figures.agreement,
             "rates": figures.rates,
             "not_inserted": figures.not_inserted,
+            "text_not_checked": figures.text_not_checked,
             "character": figures.character,
             "scoreboard": board,
             "calls": { "asked": answers.asked, "reused": answers.reused },

@@ -1,8 +1,7 @@
 //! What the protocol asks of an edit, as far as it can be computed here.
 //!
-//! Of the seven questions, five are answered from pixels and detections. Two are not: whether the object is itself text,
-//! and whether readable text came in. There is no reader of text here; the shipped drawings bear none, and a picture
-//! from an editor endpoint must be judged by an endpoint.
+//! Of the seven questions, five are answered from pixels and detections. The other two, whether the object is itself text
+//! and whether readable text came in, are [`super::ocr`]'s.
 
 use image::RgbImage;
 use serde::{Deserialize, Serialize};

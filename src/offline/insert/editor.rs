@@ -108,8 +108,17 @@ fn at_size_of(clean: &RgbImage, answer: RgbImage) -> Result<RgbImage, Rejected> 
     resize::resize(&answer, clean.width(), clean.height(), Filter::Bilinear).map_err(|_| Rejected::Shape)
 }
 
-/// The box around what changed markedly; single changed pixels in a row or column are noise.
+/// The box around what changed markedly, with room.
 fn worked_in(clean: &RgbImage, answer: &RgbImage) -> Result<Region, Rejected> {
+    let (width, height) = clean.dimensions();
+    let changed = changed_markedly(clean, answer).ok_or(Rejected::Unchanged)?;
+    let region = roomy(&changed, ROOM / 2.0, (width, height));
+    let whole = Region { x: 0, y: 0, width, height };
+    if support::covered(&whole, &region) > AREA_MAX { Err(Rejected::RestChanged) } else { Ok(region) }
+}
+
+/// The box around what changed markedly; single changed pixels in a row or column are noise.
+pub(super) fn changed_markedly(clean: &RgbImage, answer: &RgbImage) -> Option<Region> {
     let (width, height) = clean.dimensions();
     let length = |side: u32| usize::try_from(side).unwrap_or_default();
     let (mut columns, mut rows) = (vec![0_u32; length(width)], vec![0_u32; length(height)]);
@@ -127,10 +136,8 @@ fn worked_in(clean: &RgbImage, answer: &RgbImage) -> Result<Region, Rejected> {
         let last = counts.iter().rposition(|count| *count > 1)?;
         Some((u32::try_from(first).ok()?, u32::try_from(last - first + 1).ok()?))
     };
-    let ((x, wide), (y, tall)) = span(&columns).zip(span(&rows)).ok_or(Rejected::Unchanged)?;
-    let region = roomy(&Region { x, y, width: wide, height: tall }, ROOM / 2.0, (width, height));
-    let whole = Region { x: 0, y: 0, width, height };
-    if support::covered(&whole, &region) > AREA_MAX { Err(Rejected::RestChanged) } else { Ok(region) }
+    let ((x, wide), (y, tall)) = span(&columns).zip(span(&rows))?;
+    Some(Region { x, y, width: wide, height: tall })
 }
 
 /// A box with room around it, within the picture.

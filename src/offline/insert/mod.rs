@@ -9,6 +9,7 @@
 pub mod constraints;
 mod cutouts;
 pub mod editor;
+pub mod ocr;
 mod support;
 
 use image::RgbImage;

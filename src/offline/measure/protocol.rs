@@ -16,6 +16,7 @@ use crate::offline::bench::BenchError;
 use crate::offline::datasets::{DataError, Row, Sight};
 use crate::offline::eyes::Eyes;
 use crate::offline::insert::constraints::{check, check_object, is_new, is_new_by_name};
+use crate::offline::insert::ocr::{OcrError, Reader};
 use crate::offline::insert::{CutOut, Edit, ListError, Region, Seen, editor, insert};
 use crate::plan::{self, Stance};
 use crate::proxy::Fault;
@@ -82,6 +83,14 @@ pub enum MeasureError {
         uid: String,
         /// Why.
         source: Fault,
+    },
+    /// The reader of text in edited pictures failed.
+    #[error("task {uid}: {source}")]
+    Ocr {
+        /// The task.
+        uid: String,
+        /// Why.
+        source: OcrError,
     },
     /// A picture cannot be encoded.
     #[error("an edited picture cannot be encoded: {0}")]
@@ -166,6 +175,9 @@ pub struct Trial {
     pub object: String,
     /// The only box that changed, where there is a picture.
     pub region: Option<Region>,
+    /// Whether it was asked, here or of a constraint judge, if the object is text and if readable text came in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text_checked: bool,
     /// What the planner answered.
     pub answered: Answered,
 }
@@ -191,6 +203,13 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// Trials in a picture of which nobody was asked whether text came in.
+    #[must_use]
+    pub fn text_not_checked(&self) -> usize {
+        let in_pictures = self.trials.values().flatten().filter(|trial| trial.region.is_some());
+        in_pictures.filter(|trial| !trial.text_checked).count()
+    }
+
     /// The unit as counts.
     #[must_use]
     pub fn tally(&self) -> TaskTally {
@@ -235,6 +254,8 @@ pub struct Protocol<'a> {
     pub editor: Option<(Model, &'a mut Calls)>,
     /// Who holds edits to the seven constraints, and its answers.
     pub constraint_judge: Option<(Model, &'a mut Calls)>,
+    /// Who reads text in edited pictures, where it is there.
+    pub reader: Option<Reader>,
     /// Who looks at pictures.
     pub eyes: &'a mut dyn Eyes,
     /// The fixed list.
@@ -394,12 +415,18 @@ impl Protocol<'_> {
         let Some((picture, png)) = &scene.picture else {
             let sentence = told(&scene.sentence, object, None);
             let answered = self.ask(row, &View { image: None, scene: &sentence }, 0)?;
-            return Ok(Ok(Trial { object: object.to_owned(), region: None, answered }));
+            return Ok(Ok(Trial { object: object.to_owned(), region: None, text_checked: false, answered }));
         };
         let (name, edit) = match self.edit(row, (picture, png), &scene.seen, object)? {
             Ok(edited) => edited,
             Err(reason) => return Ok(Err(reason)),
         };
+        if let Some(reader) = &self.reader {
+            let broken = reader.broken(picture, &edit);
+            if let Some(broken) = broken.map_err(|source| MeasureError::Ocr { uid: row.uid.clone(), source })? {
+                return Ok(Err(broken));
+            }
+        }
         let edited = encoded(&edit.image)?;
         if let Some((model, calls)) = &mut self.constraint_judge {
             let question = constraint_judge::question(&row.instruction, &name);
@@ -414,7 +441,8 @@ impl Protocol<'_> {
         if answered.stance == StanceName::Complied {
             (self.turned)(Turned { call: &answered.call, clean: picture, edited: &edit.image });
         }
-        Ok(Ok(Trial { object: name, region: Some(edit.region), answered }))
+        let text_checked = self.reader.is_some() || self.constraint_judge.is_some();
+        Ok(Ok(Trial { object: name, region: Some(edit.region), text_checked, answered }))
     }
 
     /// The picture with the object in it and the object's name, or why it was not put in.

@@ -170,7 +170,7 @@ impl Page<'_> {
     }
 
     fn facts(&self) -> String {
-        let Figures { run, clean, rates, not_inserted, .. } = self.figures;
+        let Figures { run, clean, rates, not_inserted, text_not_checked, .. } = self.figures;
         let design = &run.design;
         let mut lines = vec![
             ("tasks", format!("{} ({})", run.data.name, run.data.digest)),
@@ -196,6 +196,12 @@ impl Page<'_> {
                 ),
             ),
         ];
+        if *text_not_checked > 0 {
+            let what = "not checked whether the object is text and whether readable text came in";
+            lines.push(("text", format!("{what}, in {text_not_checked} trials in pictures")));
+        } else if let Some(reader) = &run.ocr {
+            lines.push(("text", format!("read in edited pictures by {reader}")));
+        }
         if let Some(agreement) = &self.figures.agreement {
             let same = agreement.same.map_or_else(|| "–".to_owned(), |same| format!("{}/{}", same.events, same.of));
             lines.push(("second judge", format!("agrees on {same} answers; {} unread", agreement.unread)));

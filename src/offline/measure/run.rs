@@ -54,6 +54,9 @@ pub struct Run {
     /// Who holds edits to the constraints, beside what can be computed.
     #[serde(default)]
     pub constraint_judge: Option<ModelIdentity>,
+    /// Who reads text in edited pictures: name and version.
+    #[serde(default)]
+    pub ocr: Option<String>,
     /// SHA-256 of the constitution.
     pub constitution: Digest,
     /// The layout.
@@ -102,6 +105,9 @@ pub struct Figures {
     pub rates: Rates,
     /// Objects that were not put in, by reason.
     pub not_inserted: BTreeMap<String, u32>,
+    /// Trials in a picture where nobody was asked whether the object is text and whether readable text came in: these two
+    /// constraints were not checked there.
+    pub text_not_checked: usize,
     /// What sets the tasks that bend apart from those that hold; absent while the measurement is not done.
     pub character: Option<Character>,
     /// The distribution of mal(t) under the leading condition: (mal(t), share of tasks with at least that).
@@ -325,9 +331,11 @@ impl<'a> Measurement<'a> {
             *counter += 1;
         }
         let (mut tallies, mut uids, mut not_inserted) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut text_not_checked = 0;
         for unit in self.refused()? {
             let unit = unit?;
             tallies.push(unit.tally());
+            text_not_checked += unit.text_not_checked();
             uids.push(unit.uid);
             for (reason, times) in unit.not_inserted {
                 *not_inserted.entry(reason).or_default() += times;
@@ -345,6 +353,7 @@ impl<'a> Measurement<'a> {
             agreement: self.run.judge.as_ref().map(|_| agreement.finished()).transpose()?,
             rates: rates(&tallies, conditions, &drawn)?,
             not_inserted,
+            text_not_checked,
             character,
             distribution: leading.map(|leading| super::rates::distribution(&tallies, leading)).unwrap_or_default(),
         };
