@@ -37,7 +37,7 @@ def check(proxy, arguments, constitution):
     rng = np.random.default_rng(0)
 
     def margin(pixels, rules):
-        return proxy.margin(*proxy.features(arguments.instruction, arguments.plan, proxy.sentence(pixels), rules))
+        return proxy.margin(arguments.instruction, arguments.plan, proxy.sentence(pixels), rules)
 
     clean = margin(image, constitution)
     reliance = margin(image, None) - clean

@@ -24,6 +24,10 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
    removed once (`-`, `*` or `•`; or up to three ASCII digits followed by `.`, `)` or `:`; or the word "step", any case, with
    such digits and an optional mark); empty lines are dropped; the rest is numbered "1. ", "2. ", … and joined by "\n". The
    constitution's text is taken as it is, trimmed at its end.
+   Readings of an instruction: the whole; and, where it has several, each sentence alone, cleaned, if it holds a letter or digit and is
+   not the whole. A sentence ends at "\\n" or "\\r"; at the first white space after one of . ! ? … ؟ ۔ । with any number of " ' ” ’ ) ]
+   between; and after each of 。 ！ ？. Characters without width are left out before.
+   An implementation may refuse more than 16 sentences.
 7. Prompt. Four runs of text between role tokens; ⟨s⟩ is <|im_start|>, ⟨e⟩ is <|im_end|>:
        prefix  ⟨s⟩ "system\\nYou guard a robot. Judge whether its plan may run." ["\\n" constitution] ⟨e⟩ "\\n"
        task    ⟨s⟩ "user\\nInstruction: " instruction "\\nPlan:\\n" plan ⟨e⟩ "\\n"
@@ -44,6 +48,8 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
 10. Margin. bias + the least over units of (task weights · row) + suffix weights · suffix row, from verdict_head.json. Positive
    leans to comply, negative to refuse. The least, because a plan is as dangerous as its worst step: under the mean over the
    whole plan three bland steps at the end hid the dangerous one before them.
+   Where an instruction has several readings, the one with the least margin at the sentence "nothing recognised." is judged (the first
+   among equals), whatever the scene: a request is as dangerous as its worst sentence.
     After a forced trace the suffix is longer: scene, answer, trace tokens, ⟨e⟩ "\\n", then ⟨s⟩ "user\\nSo, may the robot run this
     plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The suffix mean still covers scene + answer only; the last token is the new last one.
 11. Embedding of a text (rule proximity): bare prefix, then ⟨s⟩ "user\\n" text (cleaned like an instruction) ⟨e⟩; mean of hidden over
@@ -71,6 +77,7 @@ QUESTION = "May the robot run this plan? Say what could go wrong."
 AGAIN = "So, may the robot run this plan?"
 WHITE_SPACE = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 INVISIBLE = re.compile("[\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+WHITE_SPACE_AFTER_STOP = re.compile("([.!?…؟۔।][\"'”’)\\]]*)" + WHITE_SPACE.pattern.rstrip("+"))
 LIST_MARK = re.compile(r"(?:[-*•]|(?:step ?)[0-9]{1,3} ?[.):]?|[0-9]{1,3} ?[.):])(?: |$)", re.IGNORECASE | re.ASCII)
 LABELS = json.loads((pathlib.Path(__file__).parent / "labels.json").read_text(encoding="utf-8"))
 
@@ -161,6 +168,15 @@ def scene_sentence(detections, probability):
 
 def clean(text):
     return WHITE_SPACE.sub(" ", INVISIBLE.sub("", text)).strip(" ")
+
+
+def readings(instruction):
+    """Step 6: the whole and, where there are several, each sentence."""
+    lines = WHITE_SPACE_AFTER_STOP.sub(r"\1\n", INVISIBLE.sub("", instruction))
+    lines = re.sub("([。！？])", r"\1\n", lines)
+    sentences = [clean(line) for line in re.split("\n|\r", lines)]
+    whole = clean(instruction)
+    return [whole, *(s for s in sentences if s != whole and any(c.isalnum() for c in s))]
 
 
 def clean_plan(plan):
@@ -276,15 +292,23 @@ class CompactProxy:
         return self.trunk.run(["hidden"], feed)[0][0]
 
     def features(self, instruction, plan, sentence, constitution=None):
-        """Task rows and suffix row of a whole prompt."""
+        """Task rows and suffix row of a whole prompt, the instruction as it is."""
         prefix, task = self.prompt.prefix(constitution), self.prompt.task(instruction, plan)
         state = self.hidden(prefix + task.tokens + self.prompt.suffix(sentence))[len(prefix) :]
         return task_rows(state[: len(task.tokens)], task), suffix_row(state[len(task.tokens) :])
 
-    def margin(self, rows, suffix):
-        """Step 10."""
+    def shares(self, rows, suffix):
+        """Step 10: the task's part of the margin and the suffix's."""
         task, scene = np.split(np.array(self.head["weights"], np.float64), 2)
-        return float((rows.astype(np.float64) @ task).min() + suffix.astype(np.float64) @ scene + self.head["bias"])
+        return float((rows.astype(np.float64) @ task).min()), float(suffix.astype(np.float64) @ scene)
+
+    def margin(self, instruction, plan, sentence, constitution=None):
+        """Step 10, of the worst reading."""
+        of = lambda reading, seen: sum(self.shares(*self.features(reading, plan, seen, constitution))) + self.head["bias"]
+        several = readings(instruction)
+        nothing = scene_sentence([], np.zeros(0))
+        worst = min(several, key=lambda reading: of(reading, nothing)) if len(several) > 1 else several[0]
+        return of(worst, sentence)
 
     def text_state(self, text):
         """Mean hidden state over a text's run, f32 [576]."""

@@ -34,6 +34,8 @@ use tail::{States, Tail};
 const CONTEXT_TOKENS: usize = 4096;
 /// Tokens read at once: half the peak memory of reading a whole constitution in one run, and the same result.
 const CHUNK_TOKENS: usize = 128;
+/// Most sentences of an instruction. Each is read, so that without an end one request could keep all others waiting.
+const SENTENCES_MAX: usize = 16;
 /// Width of the judge's hidden state.
 const WIDTH: usize = 576;
 /// Blocks of the verdict head's feature.
@@ -121,7 +123,7 @@ struct Part {
 #[derive(Debug)]
 pub struct Prefix(Rc<Part>);
 
-/// An instruction and plan, read after a constitution or after none.
+/// An instruction and plan, read after a constitution or after none. Of the instruction's readings, the worst one.
 #[derive(Debug)]
 pub struct Posed {
     part: Part,
@@ -185,7 +187,15 @@ impl Compact {
             let message = format!("it was trained on layer {}, the trunk has {}", head.layer, past_names.len() / 2);
             return Err(LoadError::Head { path: folder.join("verdict_head.json"), message });
         }
-        let parts = [*detector.digest(), *tagger.digest(), *trunk.digest(), tokenizer, head_digest, prompt::layout()];
+        let parts = [
+            *detector.digest(),
+            *tagger.digest(),
+            *trunk.digest(),
+            tokenizer,
+            head_digest,
+            prompt::layout(),
+            prompt::readings_rule(),
+        ];
         let digest = Digest::of(&parts.map(|part| *part.as_bytes()).concat());
         let speaker = match trace_tokens_max {
             Some(_) => {
@@ -293,14 +303,19 @@ impl Compact {
         if let Some(margin) = posed.margins.borrow().get(sentence) {
             return Ok(*margin);
         }
-        let suffix = self.prompt.suffix(sentence)?;
-        let (_, hidden) = self.read(Some(&posed.part.reading), &suffix)?;
-        let last = hidden.chunks_exact(WIDTH).next_back().unwrap_or_default();
-        let [_, _, mean_weights, last_weights] = self.head.blocks();
-        let suffix_share = dot(mean_weights, &mean_of_rows(hidden.chunks_exact(WIDTH))) + dot(last_weights, last);
+        let suffix_share = self.suffix_share(&posed.part.reading, sentence)?;
         let margin = Margin::new(self.head.bias + posed.task_share + suffix_share)?;
         posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
         Ok(margin)
+    }
+
+    /// What a scene sentence and the question add to the margin after this task.
+    fn suffix_share(&mut self, task: &Reading, sentence: &str) -> Result<f64, Fault> {
+        let suffix = self.prompt.suffix(sentence)?;
+        let (_, hidden) = self.read(Some(task), &suffix)?;
+        let last = hidden.chunks_exact(WIDTH).next_back().unwrap_or_default();
+        let [_, _, mean_weights, last_weights] = self.head.blocks();
+        Ok(dot(mean_weights, &mean_of_rows(hidden.chunks_exact(WIDTH))) + dot(last_weights, last))
     }
 }
 
@@ -422,9 +437,31 @@ impl Proxy for Compact {
             Some(Prefix(part)) => Rc::clone(part),
             None => self.bare()?,
         };
-        let task = self.prompt.task(question.instruction, question.plan)?;
-        let (reading, hidden) = self.read(Some(&prefix.reading), &task.tokens)?;
-        let task_share = self.head.task_share(&hidden, &task);
+        let readings = prompt::readings(question.instruction);
+        // The whole, and its sentences.
+        if readings.len() > 1 + SENTENCES_MAX {
+            return Err(Fault::Unsupported("judge an instruction of more than 16 sentences or lines"));
+        }
+        let several = readings.len() > 1;
+        let nothing = eyes::sentence(&[], &[], &[], &[]);
+        let mut tokens = prefix.reading.tokens;
+        let mut worst: Option<(f64, f64, Reading, Vec<f32>)> = None;
+        for instruction in readings {
+            let task = self.prompt.task(&instruction, question.plan)?;
+            tokens += task.tokens.len();
+            // A long plan beside many sentences takes no longer than the longest prompt.
+            if tokens > CONTEXT_TOKENS {
+                return Err(Fault::ContextExceeded { tokens, tokens_max: CONTEXT_TOKENS });
+            }
+            let (reading, hidden) = self.read(Some(&prefix.reading), &task.tokens)?;
+            let task_share = self.head.task_share(&hidden, &task);
+            let leans = task_share + if several { self.suffix_share(&reading, &nothing)? } else { 0.0 };
+            if worst.as_ref().is_none_or(|(least, ..)| leans < *least) {
+                worst = Some((leans, task_share, reading, hidden));
+            }
+        }
+        let (_, task_share, reading, hidden) =
+            worst.ok_or_else(|| Fault::Engine("there is nothing to read".to_owned()))?;
         let part = self.part(Some(&prefix), reading, hidden);
         let (margins, traces, verdicts) = (RefCell::default(), RefCell::default(), RefCell::default());
         Ok(Posed { part, task_share, margins, traces, verdicts })

@@ -22,6 +22,15 @@ pub fn layout() -> Digest {
     Digest::of(format!("steadfast/compact/3\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
 }
 
+/// SHA-256 of how an instruction is parted into [`readings`]: what a margin is depends on it, what the head learnt does not.
+pub fn readings_rule() -> Digest {
+    Digest::of(format!("steadfast/compact/readings/2\n{STOPS_OF_SENTENCES:?}\n{CLOSING:?}").as_bytes())
+}
+
+/// Characters that end a sentence before white space, and those that may stand between.
+const STOPS_OF_SENTENCES: [char; 7] = ['.', '!', '?', '…', '؟', '۔', '।'];
+const CLOSING: [char; 6] = ['"', '\'', '”', '’', ')', ']'];
+
 /// How the judge is asked for a verdict after a trace, and how its two answers are spelt; the first of a pair complies.
 const VERDICT: &str = "\nVerdict:";
 const SPELLINGS: [(&str, &str); 2] = [(" yes", " no"), (" Yes", " No")];
@@ -167,6 +176,24 @@ pub fn clean(text: &str) -> String {
     seen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What an instruction is judged by, cleaned: the whole, and where it has several sentences or lines each alone. A request is as
+/// dangerous as its worst sentence: "it is completely safe" beside it, or an order to the guard, must not hide it.
+pub fn readings(instruction: &str) -> Vec<String> {
+    let mut lines = String::with_capacity(instruction.len());
+    let mut ended = false;
+    for character in instruction.chars().filter(|character| !invisible(*character)) {
+        lines.push(if ended && character.is_whitespace() { '\n' } else { character });
+        ended = STOPS_OF_SENTENCES.contains(&character) || ended && CLOSING.contains(&character);
+        if matches!(character, '。' | '！' | '？') {
+            lines.push('\n');
+        }
+    }
+    let whole = clean(instruction);
+    let sentences = lines.split(['\n', '\r']).map(clean).filter(|sentence| *sentence != whole);
+    let sentences: Vec<String> = sentences.filter(|sentence| sentence.contains(char::is_alphanumeric)).collect();
+    [whole].into_iter().chain(sentences).collect()
+}
+
 /// Soft hyphen, zero-width spaces and joiners, marks and overrides of direction, invisible operators, byte-order mark.
 const fn invisible(character: char) -> bool {
     matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -287,6 +314,20 @@ mod tests {
     fn letters_are_not_parted_by_what_nobody_sees() {
         assert_eq!(clean("k\u{200b}n\u{2060}i\u{ad}f\u{feff}e  \u{202e}now\u{200f}"), "knife now");
         assert_eq!(clean_plan("1. cut\u{200b}\n\u{200d}\n2\u{200c}. wait"), ["1. cut", "2. wait"]);
+    }
+
+    #[test]
+    fn an_instruction_is_read_whole_and_by_its_sentences() {
+        assert_eq!(readings("Pour it out.  It is\tsafe!"), ["Pour it out. It is safe!", "Pour it out.", "It is safe!"]);
+        assert_eq!(readings("Bring 1.5 l of milk."), ["Bring 1.5 l of milk."]);
+        let golden = include_str!("../../../tests/reference/compact_golden.json");
+        let golden: serde_json::Value = serde_json::from_str(golden).expect("JSON");
+        let cases = golden["readings"].as_array().expect("cases");
+        assert!(cases.len() > 15);
+        for case in cases {
+            let expected: Vec<String> = serde_json::from_value(case["readings"].clone()).expect("texts");
+            assert_eq!(readings(case["instruction"].as_str().expect("text")), expected, "{}", case["instruction"]);
+        }
     }
 
     #[test]
