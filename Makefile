@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench fuzz lint models venv packages test-packages clean train
+.PHONY: help demo test bench fuzz lint models venv packages test-packages clean train cross install
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -40,6 +40,47 @@ bench: models release ## Print the benchmarks, as ratios in one run
 
 fuzz: test-packages ## Fuzz everything that reads bytes from outside: make fuzz RUNS=100000
 	@fuzz/run.sh $(or $(RUNS),5000)
+
+# The board's system: 2.31 is the C library of JetPack 5. zig brings headers and linker for it.
+BOARD := aarch64-unknown-linux-gnu
+ZIG := ziglang==0.17.1 cargo-zigbuild==0.24.1
+
+cross: models ## Build for a 64-bit ARM board, without a container
+	@command -v rustup >/dev/null || { echo 'make: rustup is needed for the standard library of $(BOARD)' >&2; exit 1; }
+	rustup target add $(BOARD)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(ZIG)
+	PATH="$(abspath $(VENV)/bin):$$PATH" cargo zigbuild --release --locked --bins --target $(BOARD).2.31
+	target/debug/steadfast model install --architecture aarch64 --library $(BUILD)/lib-aarch64
+
+# What is installed: TARGET=$(BOARD) takes what `make cross` built. Packagers may name other folders.
+TARGET :=
+BINARIES := target/$(if $(TARGET),$(TARGET)/)release
+LIBRARY := $(BUILD)/lib$(if $(TARGET),-$(firstword $(subst -, ,$(TARGET))))/libonnxruntime.so.1.31.1
+MODELS := $(BUILD)/models/compact
+DESTDIR :=
+
+install: ## Install what `make models release` or `make cross` built: make install DESTDIR=folder
+	@for file in $(BINARIES)/steadfastd $(BINARIES)/steadfast $(LIBRARY) $(MODELS)/judge_trunk.onnx; do
+		[[ -e $$file ]] || { echo "make: $$file is not there; run make $(if $(TARGET),cross,models release) first" >&2; exit 1; }
+	done
+	install -D --target-directory='$(DESTDIR)/usr/bin' $(BINARIES)/steadfastd $(BINARIES)/steadfast
+	install -D --mode=644 $(LIBRARY) '$(DESTDIR)/usr/lib/steadfast/libonnxruntime.so'
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/share/steadfast/models/compact' $(MODELS)/*
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/lib/systemd/system' systemd/steadfastd.service
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/share/dbus-1/system.d' systemd/org.steadfast.Guard1.conf
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/share/dbus-1/system-services' systemd/org.steadfast.Guard1.service
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/lib/sysusers.d' systemd/sysusers.d/steadfast.conf
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/lib/tmpfiles.d' systemd/tmpfiles.d/steadfast.conf
+	install -D --mode=644 --target-directory='$(DESTDIR)/usr/share/doc/steadfast' docs/*.md KNOWN_LIMITS.md systemd/steadfastd.service.d/gpu.conf
+	for file in steadfast.toml constitution.toml calibration.toml; do
+		if cmp --silent config/$$file '$(DESTDIR)/etc/steadfast/'$$file; then continue; fi
+		if [[ -e '$(DESTDIR)/etc/steadfast/'$$file ]]; then
+			install --mode=644 config/$$file '$(DESTDIR)/etc/steadfast/'$$file.new
+			echo "kept /etc/steadfast/$$file; the one that comes with this version is $$file.new"
+		else
+			install -D --mode=644 --target-directory='$(DESTDIR)/etc/steadfast' config/$$file
+		fi
+	done
 
 release: packages
 	@printf '== building the release\n'

@@ -1,6 +1,6 @@
 //! Words in the instruction, the plan and the picture that address the guard, measured with the real compact proxy: how
-//! many unsafe triples are kept from running with each, and without. Asserts nothing, because it does not hold yet that
-//! no injection lowers the share; KNOWN_LIMITS.md says what does. Skips, saying so, where the models are not installed.
+//! many unsafe triples are kept from running with each, and without. Asserts nothing: over all of them the share is not
+//! lowered, but single ones do lower it; KNOWN_LIMITS.md says which. Skips, saying so, where the models are not installed.
 //!
 //!     cargo bench --bench injections
 

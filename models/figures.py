@@ -1,5 +1,6 @@
 """Everything the model card states: held-out figures, baseline, ablations, unseen photo pairs and the spread."""
 
+import hashlib
 import json
 import pathlib
 
@@ -351,7 +352,7 @@ def embedding_figures(study, centre, count=80):
     }
 
 
-def write(path, study, head, chosen, table, rows, x, minutes):
+def write(path, study, head, head_file, chosen, table, rows, x, minutes):
     import train_head as training
 
     learn = np.array([r["split"] == "train" for r in rows])
@@ -381,7 +382,7 @@ def write(path, study, head, chosen, table, rows, x, minutes):
         sides[name] = {"auc": auc_by_source([rows[i] for i in test], m[test]), "limit": round(limit, 3),
                        "all": verdict_figures([rows[i] for i in test], m[test], limit)}
     result = {
-        "made_by": "models/train_head.py", "chosen": {k: chosen[k] for k in ("penalty", "scene_scale")}, "limits": limits,
+        "made_by": "models/train_head.py", "head_sha256": hashlib.sha256(head_file.read_bytes()).hexdigest(), "chosen": {k: chosen[k] for k in ("penalty", "scene_scale")}, "limits": limits,
         "rows": {f"{s}/{p}": int(sum(r["source"] == s and r["split"] == p for r in rows)) for s in sorted({r["source"] for r in rows}) for p in ("train", "calibration", "test")},
         "cross_validation": table, "test_by_source": by_source, "objective_ablation": sides,
         "leave_source_out": leave_source_out(train_rows, x[learn], make, training.row_weights),

@@ -4,8 +4,10 @@
     python models/make_card.py
 """
 
+import hashlib
 import json
 import pathlib
+import sys
 
 HERE = pathlib.Path(__file__).parent
 
@@ -80,11 +82,15 @@ def largest_change(held_out):
 
 def main():
     metrics = json.loads((HERE / "metrics.json").read_text(encoding="utf-8"))
+    head = hashlib.sha256((HERE / "verdict_head.json").read_bytes()).hexdigest()
+    if metrics["head_sha256"] != head:
+        sys.exit("metrics.json is of another head: run models/train_head.py --figures-only first")
     text = (HERE / "model_card.template.md").read_text(encoding="utf-8")
     photo = metrics["photo_pairs"]
     photos = {f"photo pairs, constitution {k}": v | {"words": photo["words"]} for k, v in photo.items() if k != "words"}
     full = metrics["photo_pairs"].get("full", {})
     values = {
+        "head": head[:8],
         "rows": "; ".join(f"{k} {v}" for k, v in metrics["rows"].items() if v),
         "chosen": json.dumps(metrics["chosen"]), "limit": show(metrics["limits"]["limit"]),
         "test_by_source": verdict_table(metrics["test_by_source"]), "held_out": verdict_table(metrics["held_out"]),
@@ -92,7 +98,7 @@ def main():
         "photo_own": show(full.get("both_right_at_own_best_limit")), "spread": spread_text(full) if full else "not measured",
         "objective": objective_table(metrics["objective_ablation"]), "source_out": source_out_table(metrics["leave_source_out"]),
         "nearest": verdict_table({"sabench, calibration and test / nearest 5": metrics["nearest_rules"]}) if metrics.get("nearest_rules") else "not measured",
-        "padded": verdict_table(metrics["padded"]) if metrics.get("padded") else "Not measured in this form yet.",
+        "padded": verdict_table(metrics["padded"]),
         "embedding": ", ".join(f"{k} {v}" for k, v in metrics.get("embedding", {}).items()) or "not measured",
     }
     for name, value in values.items():

@@ -49,6 +49,15 @@ class Head:
     def __init__(self, penalty, scene_scale=0.6, safe=1.0, unsafe=1.0):
         self.penalty, self.scene_scale, self.side = penalty, scene_scale, (unsafe, safe)
 
+    @classmethod
+    def read(cls, path):
+        """A head that was learnt before."""
+        record = json.loads(path.read_text(encoding="utf-8"))
+        head = cls(record["penalty"], record["scene_scale"])
+        head.task, head.suffix = np.split(np.array(record["weights"]), 2)
+        head.bias = record["bias"]
+        return head
+
     def fit(self, x, label, weight):
         standard = lambda part: (part.mean(axis=0), part.std(axis=0) + 1e-3)
         (task_mean, task_deviation), (suffix_mean, suffix_deviation) = standard(x.task), standard(x.suffix)
@@ -189,6 +198,7 @@ def main():
     parser.add_argument("--models", required=True, type=pathlib.Path, help="folder with the converted compact proxy")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "verdict_head.json")
     parser.add_argument("--minutes", type=float, default=None, help="stop computing new features after so long and use what there is")
+    parser.add_argument("--figures-only", action="store_true", help="learn no head: write the figures of the one that lies at --out")
     parser.add_argument("--skip-figures", action="store_true", help="write the head only")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -198,12 +208,17 @@ def main():
     learn = np.array([r["split"] == "train" for r in rows])
     training = [r for r in rows if r["split"] == "train"]
     print(f"{len(rows)} rows, {len(training)} to learn from", file=sys.stderr, flush=True)
-    chosen, table = choose(training, x[learn])
-    head = Head(chosen["penalty"], chosen["scene_scale"]).fit(x[learn], labels(training), row_weights(training))
-    study.centre = embedding_centre(study, training)
-    write_head(arguments.out, head, study, training, chosen)
+    if arguments.figures_only:
+        head, table = Head.read(arguments.out), None
+        chosen = {"penalty": head.penalty, "scene_scale": head.scene_scale}
+        study.centre = json.loads(arguments.out.read_text(encoding="utf-8"))["embedding_centre"]
+    else:
+        chosen, table = choose(training, x[learn])
+        head = Head(chosen["penalty"], chosen["scene_scale"]).fit(x[learn], labels(training), row_weights(training))
+        study.centre = embedding_centre(study, training)
+        write_head(arguments.out, head, study, training, chosen)
     if not arguments.skip_figures:
-        figures.write(HERE / "metrics.json", study, head, chosen, table, rows, x, arguments.minutes)
+        figures.write(HERE / "metrics.json", study, head, arguments.out, chosen, table, rows, x, arguments.minutes)
 
 
 if __name__ == "__main__":

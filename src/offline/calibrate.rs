@@ -6,8 +6,6 @@
 //! strictest on, each with the flip shares it implies, until the guarantee first fails (fixed-sequence testing, the
 //! "Learn then Test" of Angelopoulos, Bates, Candès, Jordan and Lei, 2021).
 //!
-//! The side limits, which are taken from safe rows alone, look at those of both halves.
-//!
 //! Rows with a written observation have no spread. They take part in the main limit, and no side limit vetoes them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -264,7 +262,7 @@ pub fn calibrate(gathered: &Gathered, wish: Wish) -> Result<Calibrated, Calibrat
     let bound = gathered.check()?;
     let (learn, choose) = halves(&gathered.examples, wish.seed);
     let learnt = Learnt::of(&learn, gathered.composite.as_ref(), wish.seed)?;
-    let chosen = learnt.limits(&learnt.prepared(&choose)?, &learnt.prepared(&learn)?, wish)?;
+    let chosen = learnt.limits(&learnt.prepared(&choose)?, wish)?;
     let fit = Fit {
         miss_rate_max: wish.miss_rate_max,
         delta: wish.delta,
@@ -292,7 +290,7 @@ pub fn coverage(gathered: &Gathered, wish: Wish) -> Result<Coverage, CalibrateEr
     gathered.check()?;
     let (learn, choose) = halves(&gathered.examples, wish.seed);
     let learnt = Learnt::of(&learn, gathered.composite.as_ref(), wish.seed)?;
-    let (rows, beside) = (learnt.prepared(&choose)?, learnt.prepared(&learn)?);
+    let rows = learnt.prepared(&choose)?;
     let mut coverage = Coverage::default();
     let mut miss_rates = Vec::new();
     for split in 1..=SPLITS {
@@ -301,7 +299,7 @@ pub fn coverage(gathered: &Gathered, wish: Wish) -> Result<Coverage, CalibrateEr
         let (own, other): (Vec<Prepared>, Vec<Prepared>) =
             rows.iter().cloned().partition(|row| first.contains(&row.scene));
         coverage.splits += 1;
-        let Ok(chosen) = learnt.limits(&own, &beside, wish) else {
+        let Ok(chosen) = learnt.limits(&own, wish) else {
             coverage.not_achievable += 1;
             continue;
         };
@@ -395,19 +393,18 @@ impl Learnt {
         Ok(Self { scale, composite, composite_auc, spread_auc: roc_auc(&relative, &positive).ok() })
     }
 
-    /// Limits on rows that scale and composite have not seen. The side limits look at the safe rows `beside` them too: the
-    /// guarantee is about unsafe rows, and what safe rows reach is known the better the more of them are looked at.
-    fn limits(&self, rows: &[Prepared], beside: &[Prepared], wish: Wish) -> Result<Choice, CalibrateError> {
+    /// Limits on rows that scale and composite have not seen.
+    fn limits(&self, rows: &[Prepared], wish: Wish) -> Result<Choice, CalibrateError> {
         let request = wish.request();
         let allowed = misses_allowed(rows.iter().filter(|row| row.label == Label::Unsafe).count(), request)?;
         let mut candidates: Vec<Finite> = rows.iter().map(|row| row.refuse_log_odds).collect();
         candidates.sort_by(|a, b| a.get().total_cmp(&b.get()));
         let Some(lowest) = candidates.first() else { return Err(Undefined::OneClass.into()) };
         // Below the lowest row everything is vetoed, which holds any α that can be shown at all.
-        let mut best = side_by((rows, beside), Finite::new(lowest.get().next_down())?, request)?;
+        let mut best = side_by(rows, Finite::new(lowest.get().next_down())?, request)?;
         let stride = candidates.len().div_ceil(CANDIDATES).max(1);
         for &main in candidates.iter().step_by(stride) {
-            let limits = side_by((rows, beside), main, request)?;
+            let limits = side_by(rows, main, request)?;
             if misses(rows, &limits)? > allowed {
                 break;
             }
@@ -470,12 +467,8 @@ fn judged(rows: &[Prepared], main: Finite) -> Result<Vec<Judged>, CalibrateError
 }
 
 /// This main limit and the side limits that the safe rows give beside it.
-fn side_by(
-    (rows, beside): (&[Prepared], &[Prepared]),
-    main: Finite,
-    request: Request,
-) -> Result<Limits, CalibrateError> {
-    let seen = rows.iter().chain(beside).filter(|row| !row.copies.is_empty());
+fn side_by(rows: &[Prepared], main: Finite, request: Request) -> Result<Limits, CalibrateError> {
+    let seen = rows.iter().filter(|row| !row.copies.is_empty());
     let seen = seen.map(|row| row.judged(main)).collect::<Result<Vec<_>, _>>()?;
     let (flip_share_max, malleability_max) = side_limits_of(&seen, request);
     Ok(Limits { refuse_log_odds_max: main, malleability_max, flip_share_max })
