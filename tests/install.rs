@@ -40,7 +40,9 @@ fn everything_is_where_units_and_configuration_look_for_it() {
     let mut wanted: Vec<PathBuf> = Vec::new();
     let config = fs::read_to_string(root().join("config/steadfast.toml")).expect("readable");
     let config: toml::Table = config.parse().expect("TOML");
-    for value in [&config["constitution"], &config["calibration"], &config["proxy"]["models"], &config["proxy"]["onnxruntime"]] {
+    for value in
+        [&config["constitution"], &config["calibration"], &config["proxy"]["models"], &config["proxy"]["onnxruntime"]]
+    {
         wanted.push(value.as_str().expect("a path").into());
     }
     let unit = fs::read_to_string(root().join("systemd/steadfastd.service")).expect("readable");
@@ -53,10 +55,9 @@ fn everything_is_where_units_and_configuration_look_for_it() {
     let shared = ["steadfastd.service", "org.steadfast.Guard1.conf", "org.steadfast.Guard1.service"];
     for file in shared.into_iter().chain(["sysusers.d/steadfast.conf", "tmpfiles.d/steadfast.conf"]) {
         let text = fs::read_to_string(root().join("systemd").join(file)).expect("readable");
-        let place = text.split("Install as").nth(1).and_then(|rest| rest.split('/').skip(1).map(str::to_owned).reduce(|a, b| a + "/" + &b));
-        let place = place.expect("a place");
-        let end = place.find(char::is_whitespace).unwrap_or(place.len());
-        wanted.push(Path::new("/").join(place[..end].trim_end_matches('.')));
+        let place = text.split_once("Install as").and_then(|(_, rest)| rest.find("/usr").map(|at| &rest[at..]));
+        let place = place.and_then(|place| place.split_whitespace().next()).expect("a place");
+        wanted.push(place.trim_end_matches('.').into());
     }
     assert!(wanted.len() > 10, "{wanted:?}");
     for path in wanted {
@@ -82,5 +83,8 @@ fn what_was_edited_is_kept_and_what_is_missing_is_named() {
 
     let output = install(from.path(), from.path(), to.path());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("steadfastd is not there; run make models release first"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("steadfastd is not there; run make models release first"),
+        "{said}"
+    );
 }
