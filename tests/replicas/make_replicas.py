@@ -6,7 +6,8 @@ weights that the 4-bit files stand for (`variants.json`). What half precision ro
 so there the golden values are those of another run of the same files: Python's onnxruntime, each prompt in one piece.
 
 Usage: python make_replicas.py (writes tests/data/replicas/{tiny-qwen2vl,tiny-qwen25vl,small-qwen3vl,tiny-llava})
-Needs numpy, pillow==12.0.0, onnx==1.23.2, onnxruntime==1.31.1, torch==2.9.1 and transformers==4.57.6.
+Needs numpy, pillow==12.0.0, onnx==1.23.2, onnx_ir, onnxruntime==1.31.1, torch==2.9.1 and
+transformers==4.57.6.
 """
 
 import json
@@ -373,8 +374,8 @@ def export_fused(path, decoder):
                 sides[index] = rotated(sides[index], heads, own, f"{name}.{side}")
         (past_key, present_key), (past_value, present_value) = state_names()[2 * number : 2 * number + 2]
         attended = node("GroupQueryAttention", [*sides, past_key, past_value, *shared],
-                        [f"{name}.attended", present_key, present_value], contrib, num_heads=decoder.heads, kv_num_heads=decoder.kv_heads,
-                        do_rotary=int(decoder.axis is None))
+                        [f"{name}.attended", present_key, present_value], contrib, num_heads=decoder.heads,
+                        kv_num_heads=decoder.kv_heads, do_rotary=int(decoder.axis is None))
         for past, present in ((past_key, present_key), (past_value, present_value)):
             state.append(values(past, TensorProto.FLOAT, ["batch_size", decoder.kv_heads, "past", HEAD]))
             outputs.append(values(present, TensorProto.FLOAT, ["batch_size", decoder.kv_heads, "total", HEAD]))
@@ -415,8 +416,8 @@ def halve(path):
 
 
 def quarter(path):
-    """The sibling with 4-bit weights, as the public ones are made: blocks of 32, symmetric, products in full precision. Gives
-    what each weight that was rounded stands for, by what it was."""
+    """The sibling with 4-bit weights in symmetric blocks of 32. Products are in full precision; SmolVLM's file is of the other
+    kind, which rounds activations too. Gives what each weight that was rounded stands for, by what it was."""
     model = onnx.load(path)
     whole = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     products = {node.name: node.input[1] for node in model.graph.node if node.op_type == "MatMul"}
@@ -594,7 +595,8 @@ class Asked:
         # Two logits that are each as near to these as the tests ask for may then not change places (in half precision
         # another processor's may be 2e-3 off).
         print(f"{suffix or 'fp32'}: the nearest tie in {len(written)} tokens: {gap:.1e}")
-        assert gap > (4e-3 if suffix == "_fp16" else 2e-4), f"the two most likely tokens are only {gap} apart: take another seed"
+        far = gap > (4e-3 if suffix == "_fp16" else 2e-4)
+        assert far, f"the two most likely tokens are only {gap} apart: take another seed"
         return self.golden(first, written)
 
 
@@ -667,8 +669,8 @@ class Whole:
         pass
 
 
-def qwen(name, model_type, config_type, model_type_class, seed, heads, text, vision, interleaved=False, deep=(), grid="image_grid_thw",
-         processing=None):
+def qwen(name, model_type, config_type, model_type_class, seed, heads, text, vision, interleaved=False, deep=(),
+         grid="image_grid_thw", processing=None):
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
     words = PreTrainedTokenizerFast(tokenizer_object=tokenizer(QWEN_MARKS), eos_token="<|im_end|>",
