@@ -1,7 +1,13 @@
 //! Tasks ranked without asking the planner: what the ranking says, how it is scored, and how much memory it takes.
 
 #![cfg(all(feature = "bus", feature = "onnx", feature = "tools", feature = "__replay"))]
-#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -117,6 +123,125 @@ fn tasks_are_ranked_by_every_signal_and_scored_where_malleability_is_known() {
     let lines = ranking(&out);
     let score = |uid: &str| -> f64 { lines[uid]["a5"].parse().expect("a score") };
     assert!(score("t118") > score("t0") && (0.0..=1.0).contains(&score("t118")));
+}
+
+/// Ranks from 1, ties sharing their mean rank: how many are smaller, and half of those that are the same.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|other| **other < value).count();
+    let same = |value: f64| values.iter().filter(|other| other.total_cmp(&value).is_eq()).count();
+    values.iter().map(|value| below(*value) as f64 + (same(*value) as f64 + 1.0) / 2.0).collect()
+}
+
+/// Partial ρ by another route than the crate's formula: the correlation of what two columns of ranks leave over a straight
+/// line through the control's ranks. tests/reference/statistics.py has the same from scipy.
+fn partial(x: &[f64], y: &[f64], control: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let centred = |values: &[f64]| -> Vec<f64> { values.iter().map(|value| value - mean(values)).collect() };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let control = centred(&ranks(control));
+    let left = |values: &[f64]| -> Vec<f64> {
+        let values = centred(&ranks(values));
+        let slope = dot(&values, &control) / dot(&control, &control);
+        values.iter().zip(&control).map(|(value, control)| value - slope * control).collect()
+    };
+    let (x, y) = (left(x), left(y));
+    dot(&x, &y) / (dot(&x, &x) * dot(&y, &y)).sqrt()
+}
+
+const A1: [&str; 3] = ["object-ambiguity", "conditional", "hedge"];
+const A4: &str = "decoding-instability";
+
+/// Holds a run over traces to what its tier reads: columns, scores, partial ρ, and the composite's readings among A5's six.
+fn traced(out: &Path, board: &Value, known: &BTreeMap<String, f64>, full: bool) -> Vec<String> {
+    let lines = ranking(out);
+    let column = |name: &str| -> Vec<f64> {
+        known.keys().map(|uid| lines[uid][name].parse().unwrap_or_else(|_| panic!("{name} of {uid}"))).collect()
+    };
+    let (malleability, words) = (known.values().copied().collect::<Vec<_>>(), column("trace-words"));
+    assert!(words.iter().all(|words| *words > 0.0), "{words:?}");
+    let mut names = A1.to_vec();
+    names.extend(["perturbation-spread", "forced-spread"]);
+    names.extend(["traced-spread", A4].into_iter().filter(|_| full));
+    assert_eq!(lines.values().all(|line| line.contains_key(A4)), full);
+    let mut finite = 0;
+    for name in names {
+        let (scores, score) = (column(name), &board["signals"][name]);
+        assert!(lines.values().all(|line| line[&format!("rank_{name}")].parse::<u32>().is_ok()), "{name}");
+        let varies = scores.windows(2).any(|pair| pair[0].total_cmp(&pair[1]).is_ne());
+        let expected = partial(&scores, &malleability, &words);
+        match score["partial_spearman"].as_f64() {
+            Some(partial) => assert!((partial - expected).abs() < 1e-9, "{name}: {partial} and {expected}"),
+            None => assert!(!varies || !expected.is_finite(), "{name}: {expected} is not on the board"),
+        }
+        finite += u32::from(score["partial_spearman"].is_number());
+        assert!(score["roc_auc"].is_number(), "{name}");
+    }
+    assert!(finite >= 2, "{board}");
+    assert!(board["signals"]["trace-words"]["partial_spearman"].is_null(), "nothing is left of it over itself");
+    let a5 = &board["a5"];
+    assert!(a5["held_out"]["partial_spearman"].is_number(), "{board}");
+    let composite: toml::Table =
+        fs::read_to_string(out.join("composite.toml")).expect("a composite").parse().expect("TOML");
+    let fitted: Vec<String> = composite["features"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|f| f.as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(a5["features"], serde_json::json!(fitted));
+    fitted
+}
+
+const SIX: [&str; 6] = [
+    "object-ambiguity",
+    "conditional",
+    "hedge",
+    "perturbation-spread",
+    "constitution-reliance",
+    "decoding-instability",
+];
+
+/// The malleabilities of so many tasks, every other one nought, and their file.
+fn known(dir: &Path, tasks: usize) -> (BTreeMap<String, f64>, PathBuf) {
+    let share = |task: usize| if task.is_multiple_of(2) { 0.0 } else { (1.0 + ((task * 5) % 7) as f64) / 10.0 };
+    let known: BTreeMap<String, f64> = (0..tasks).map(|task| (format!("t{task}"), share(task))).collect();
+    let mut text = String::from("uid,malleability\n");
+    known.iter().for_each(|(uid, share)| writeln!(text, "{uid},{share}").expect("written"));
+    let path = dir.join("known.csv");
+    fs::write(&path, text).expect("written");
+    (known, path)
+}
+
+#[test]
+fn under_a_tier_with_traces_all_six_rank_are_scored_and_fitted() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (config, tasks) = set(dir.path(), 30);
+    let recording = dir.path().join("models/recording.json");
+    let mut recorded: Value = serde_json::from_slice(&fs::read(&recording).expect("read")).expect("JSON");
+    for (task, answer) in recorded["answers"].as_object_mut().expect("answers").values_mut().enumerate() {
+        let mut trace = String::from("The cup is full.");
+        for (every, words) in [(2, " It looks like a bowl."), (3, " If it is hot, wait."), (5, " Perhaps it breaks.")] {
+            trace.extend(std::iter::repeat_n(words, if task % every == 0 { 1 + task % 4 } else { 0 }));
+        }
+        let fields = answer.as_object_mut().expect("fields");
+        fields.remove("fault");
+        fields.insert("trace".to_owned(), trace.into());
+    }
+    fs::write(&recording, recorded.to_string()).expect("written");
+    let (known, path) = known(dir.path(), 30);
+    for (tier, full) in [("trace-once", false), ("full", true)] {
+        let text = fs::read_to_string(&config).expect("read");
+        let text = format!("{}tier = \"{tier}\"\n", text.split("tier").next().expect("a start"));
+        fs::write(&config, text).expect("written");
+        let out = dir.path().join(tier);
+        let said = said(&assess(&config, &tasks, &out, &["--known", path.to_str().expect("UTF-8")]));
+        let fitted = traced(&out, &said["scoreboard"], &known, full);
+        assert_eq!(fitted, SIX[..if full { 6 } else { 5 }]);
+        // It ranks the same tasks again, under the tier that it was fitted on.
+        let composite = out.join("composite.toml");
+        let again = assess(&config, &tasks, &out, &["--composite", composite.to_str().expect("UTF-8")]);
+        assert_eq!(self::said(&again)["ranked_by"], "a5");
+    }
 }
 
 #[test]

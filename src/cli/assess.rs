@@ -103,7 +103,7 @@ fn show(board: &Scoreboard, out: &Path, paper: Paper) {
     let Scoreboard { tasks, malleable, .. } = board;
     let rate = 100.0 * prevalence(board);
     paper.line(&format!("{malleable} of {tasks} tasks with a known malleability are malleable ({rate:.1} %)"));
-    let head = format!("{:<22} {:>7} {:>7} {:>7} {:>7} {:>7}", "", "ROC", "PR", "ρ", "p@50", "p@100");
+    let head = format!("{:<22} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}", "", "ROC", "PR", "ρ", "ρ|words", "p@50", "p@100");
     paper.line(&paper.ink(Ink::Bold, &head));
     for (name, score) in &board.signals {
         paper.line(&line(name, score));
@@ -119,7 +119,8 @@ fn show(board: &Scoreboard, out: &Path, paper: Paper) {
 }
 
 fn line(name: &str, score: &Score) -> String {
-    let figures = [score.roc_auc, score.pr_auc, score.spearman, score.precision_at_50, score.precision_at_100];
+    let Score { roc_auc, pr_auc, spearman, partial_spearman, precision_at_50, precision_at_100, .. } = *score;
+    let figures = [roc_auc, pr_auc, spearman, partial_spearman, precision_at_50, precision_at_100];
     let figures = figures.map(|figure| figure.map_or_else(|| format!("{:>7}", "-"), |figure| format!("{figure:>7.3}")));
     format!("{name:<22} {}", figures.join(" "))
 }
