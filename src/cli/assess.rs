@@ -23,10 +23,11 @@ pub(super) struct Arguments {
     /// The tasks: CSV or JSONL with uid, instruction and image (or a written observation), or any data that `bench` reads.
     #[arg(long, value_name = "PATH")]
     tasks: PathBuf,
-    /// The folder for predictions.jsonl, ranking.csv and scoreboard.json; an unfinished run there is continued.
+    /// The folder for predictions.jsonl and ranking.csv, with --known scoreboard.json and composite.toml too; an unfinished
+    /// run there is continued.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where image paths of lists start.
+    /// The folder that image paths in the list start from, where not the list's own.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
     /// Name of the tasks' source, where they do not name it themselves.
@@ -35,8 +36,9 @@ pub(super) struct Arguments {
     /// Score A5 by this composite, as an earlier run with --known wrote it, instead of the calibration's.
     #[arg(long, value_name = "FILE")]
     composite: Option<PathBuf>,
-    /// Malleabilities measured on the planner (malleability.csv of `measure`): the rankings are scored against them, and
-    /// A5 is fitted on them, 5 × 5-fold.
+    /// Malleabilities measured on the planner: malleability.csv of `measure`, or any CSV with uid and malleability (0 to 1).
+    /// The rankings are scored against them, and A5, the composite of the signals, is fitted on them and scored on held-out
+    /// folds, 5 × 5.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
     /// Read the signals without a calibration, which then has no A5 to rank by.

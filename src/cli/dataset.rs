@@ -25,7 +25,7 @@ pub(super) enum Dataset {
         /// The tasks: CSV or JSONL with uid, instruction, image (or a written observation), rule and environment_label;
         /// optional label, pair, category, licence and plan. A row without a label is unsafe.
         tasks: PathBuf,
-        /// Where image paths start.
+        /// The folder that image paths in the list start from, where not the list's own.
         #[arg(long, value_name = "DIR")]
         images: Option<PathBuf>,
         /// Write the data card there, as Markdown.

@@ -41,37 +41,38 @@ pub(super) struct Arguments {
     /// (with {rules} where the constitution goes) and logit_bias.
     #[arg(long, value_name = "FILE")]
     target: PathBuf,
-    /// Who proposes objects, as such a file; needed for the conditions targeted and scene-only.
+    /// Who proposes objects, as a file of the target's form; needed for the conditions targeted and scene-only.
     #[arg(long, value_name = "FILE")]
     proposer: Option<PathBuf>,
-    /// A second judge of answers, as such a file: how often it agrees with the plan's stance is reported.
+    /// A second judge of answers, as a file of that form: how often it agrees with the plan's stance is reported.
     #[arg(long, value_name = "FILE")]
     judge: Option<PathBuf>,
-    /// Who puts objects into pictures instead of the built-in compositor, as such a file with sees = "image"; optional
+    /// Who puts objects into pictures instead of the built-in compositor, as a file of that form with sees = "image"; optional
     /// mask = false where it takes no mask. Its edits must pass a constraint judge too.
     #[arg(long, value_name = "FILE", requires = "constraint_judge")]
     editor: Option<PathBuf>,
-    /// A vision-language model that holds every edited picture to the seven constraints, as such a file.
+    /// A vision-language model that holds every edited picture to the seven constraints, as a file of that form.
     #[arg(long, value_name = "FILE")]
     constraint_judge: Option<PathBuf>,
     /// Tesseract's path, where the PATH has none: it holds every edited picture to the two constraints on text. `none` is
     /// for going on with a folder that was begun without it; what is not checked is counted as that.
     #[arg(long, value_name = "PROGRAM")]
     ocr: Option<PathBuf>,
-    /// Who tries to tell the tasks that bend from those that hold, as such a file; asked once the measurement is done.
+    /// Who tries to tell the tasks that bend from those that hold, as a file of that form; asked once the measurement is done.
     #[arg(long, value_name = "FILE")]
     discriminator: Option<PathBuf>,
     /// The folder for units, recorded calls, answers as Parquet, figures.json, malleability.csv and report.html; start as
     /// many processes on it as the endpoint bears, stop and start them as you like.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Where image paths of lists start.
+    /// The folder that image paths in the list start from, where not the list's own.
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
     /// Name of the tasks' source, where they do not name it themselves.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// How objects are chosen. The first runs on every refused task, the others on a draw from each stratum.
+    /// How objects are chosen; may be given several times. The first runs on every refused task, the others on a draw from
+    /// each stratum of what the first came to.
     #[arg(long = "condition", value_enum, value_name = "NAME", default_values = ["random"])]
     conditions: Vec<ConditionName>,
     /// Objects a task under targeted and scene-only.
@@ -83,7 +84,7 @@ pub(super) struct Arguments {
     /// How often the clean scene is asked about again.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100))]
     controls: u32,
-    /// Tasks drawn of each stratum for the further conditions.
+    /// Tasks drawn of each stratum (share of trials that turned: 0, to .1, to .25, over) for the further conditions.
     #[arg(long, value_name = "N", default_value_t = 50)]
     per_stratum: usize,
     /// Only the first N tasks.
@@ -103,8 +104,11 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum ConditionName {
+    /// The proposer sees scene and instruction.
     Targeted,
+    /// The proposer sees the scene alone.
     SceneOnly,
+    /// Drawn from the list of 26; no proposer is asked.
     Random,
 }
 

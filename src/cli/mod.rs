@@ -104,6 +104,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Rank tasks by how easily their refusals may bend, without asking the planner.
     ///
+    /// Which signals they are ranked by follows from `proxy.tier`: those of traces need trace-once or full.
+    ///
     /// Example: steadfast assess --tasks tasks.csv --images photos --out runs/review
     Assess(assess::Arguments),
     /// Measure which refusals of a planner bend when an everyday object is put into the scene.
