@@ -70,6 +70,19 @@ fn measure(vlm: &mut Vlm, model: &Path, loading: Duration) {
     let check = check.elapsed();
     let inside = vlm.engine_time() - inside_before;
 
+    let first = seen.first().expect("there are some");
+    // Hot, so that no stop token ends it early.
+    let hot = |tokens_max| Sampling { temperature: 50.0, top_p: 1.0, top_k: 0, seed: 1, tokens_max };
+    let short = timed(|| vlm.trace(&posed, first, hot(1), &Unbounded).expect("a trace")).1;
+    let inside_before = vlm.engine_time();
+    let (trace, long) = timed(|| vlm.trace(&posed, first, hot(TRACE_TOKENS), &Unbounded).expect("a trace"));
+    let stepping = vlm.engine_time() - inside_before;
+    let steps = u32::try_from(trace.tokens.len()).unwrap_or(1).max(2) - 1;
+    let step = long.saturating_sub(short) / steps;
+
+    // Before what is only done for comparison.
+    let peak = peak_bytes();
+
     // Three copies suffice for what is the same for each.
     let repeats = seen.get(..3).expect("there are more");
     let whole = timed(|| {
@@ -80,16 +93,6 @@ fn measure(vlm: &mut Vlm, model: &Path, loading: Duration) {
         }
     });
     let whole = whole.1 / 3;
-
-    let first = seen.first().expect("there are some");
-    // Hot, so that no stop token ends it early.
-    let hot = |tokens_max| Sampling { temperature: 50.0, top_p: 1.0, top_k: 0, seed: 1, tokens_max };
-    let short = timed(|| vlm.trace(&posed, first, hot(1), &Unbounded).expect("a trace")).1;
-    let inside_before = vlm.engine_time();
-    let (trace, long) = timed(|| vlm.trace(&posed, first, hot(TRACE_TOKENS), &Unbounded).expect("a trace"));
-    let stepping = vlm.engine_time() - inside_before;
-    let steps = u32::try_from(trace.tokens.len()).unwrap_or(1).max(2) - 1;
-    let step = long.saturating_sub(short) / steps;
 
     let copies = u32::try_from(COPIES).expect("few");
     println!("SmolVLM-256M's shape, 4 bits, {} threads, one tile an image", threads());
@@ -105,18 +108,21 @@ fn measure(vlm: &mut Vlm, model: &Path, loading: Duration) {
         ms(step),
         ratio(long, stepping)
     );
-    memory(model, vlm);
+    memory(model, vlm, peak);
     python(model, reading / copies, encoding / copies, step);
 }
 
-fn memory(model: &Path, vlm: &Vlm) {
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") * 1024
+}
+
+fn memory(model: &Path, vlm: &Vlm, peak: u64) {
     let files = model.join("onnx").read_dir().expect("listed");
     let bytes: u64 = files.map(|file| file.expect("an entry").metadata().expect("a size").len()).sum();
     let tokens = 1200;
     let state = u64::try_from(tokens * vlm.state_bytes_per_token()).expect("small");
-    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    let peak: u64 = line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") * 1024;
     let share = f64::from(u32::try_from(peak >> 10).expect("fits"))
         / f64::from(u32::try_from((bytes + state) >> 10).expect("fits"));
     println!(
