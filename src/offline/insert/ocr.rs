@@ -2,8 +2,8 @@
 //! itself text, and that no readable text came in.
 //!
 //! The reader is Tesseract, which brings its models along, as a process of its own: it is shown the edited box and what
-//! changed markedly in it, enlarged, and where it reads something there, the same of the clean picture. What it is given, what it says and how long it
-//! takes are bounded.
+//! changed markedly in it, enlarged, and where it reads something there, the same of the clean picture. What it is given,
+//! what it says and how long it takes are bounded.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Read, Write as _};
