@@ -136,7 +136,8 @@ impl Vlm {
         // The clean image with and without the constitution, and the copies.
         let check = 2 * posing + copy * (2 + demand.copies);
         let left = demand.deadline.saturating_sub(check);
-        let trace_tokens = left.as_nanos().checked_div(token.as_nanos()).unwrap_or(0);
+        // A token that takes less than can be measured does not end a trace.
+        let trace_tokens = left.as_nanos().checked_div(token.as_nanos()).unwrap_or(u128::MAX);
         let trace_tokens = usize::try_from(trace_tokens).unwrap_or(usize::MAX).min(vlm.card.trace_tokens_max);
         Ok(Inspection {
             card: vlm.card.clone(),
