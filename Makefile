@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench fuzz lint models venv packages test-packages clean train cross install
+.PHONY: help demo test bench fuzz models venv packages test-packages clean train cross install
 
 BUILD := build
 VENV := $(BUILD)/venv

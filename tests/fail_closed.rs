@@ -925,7 +925,7 @@ async fn damaged_logs(table: &mut Table, bus: &PrivateBus) {
     let dropped = |home: &Home| {
         let started = home.spawn().wait_until_ready();
         let tails = home.records().iter().filter(|record| kind(record) == "tail-dropped").count();
-        format!("{started}, {tails} tail dropped, {}", home.verify())
+        format!("{started}, {tails} {} dropped, {}", if tails == 1 { "tail" } else { "tails" }, home.verify())
     };
     const RECOVERED: &str = "ready, 1 tail dropped, whole";
     let home = Home::new(&bus.address);
@@ -940,7 +940,8 @@ async fn damaged_logs(table: &mut Table, bus: &PrivateBus) {
     killed(&home).await;
     let mut log = fs::OpenOptions::new().append(true).open(home.newest_segment()).expect("opens");
     log.write_all(&[0; 4096]).expect("written");
-    table.row("log padded with NUL", "kill -9, 4 KiB of zeros behind its end", RECOVERED, dropped(&home));
+    const NOTHING_LOST: &str = "ready, 0 tails dropped, whole";
+    table.row("log padded with NUL", "kill -9, 4 KiB of zeros behind its end", NOTHING_LOST, dropped(&home));
 
     let home = Home::new(&bus.address);
     killed(&home).await;

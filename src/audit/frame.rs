@@ -15,6 +15,10 @@
 //! Two things follow. The chain runs over payload *digests*, so a payload can be taken out and the chain still
 //! verifies. And every frame says how much had been synced before it, so a reader can tell a write that a crash cut
 //! off (damage behind every such mark) from damage to what was safely stored (damage before one).
+//!
+//! Behind the last frame a segment may go on in NUL bytes: room that its writer took ahead, or that a file system left
+//! after a power loss. No frame begins so, and NUL says nothing; a frame that lay there and was lost is missed by the
+//! next frame, by a checkpoint, or (at the very end) by whoever noted a later head.
 
 use sha2::{Digest as _, Sha256};
 
@@ -33,9 +37,6 @@ const DOMAIN: &[u8] = b"steadfast/audit/1\0";
 /// What is wrong with bytes that should be a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Nothing but NUL bytes up to the end of the file, as some file systems leave after a power loss.
-    #[error("padded with NUL bytes")]
-    Nul,
     /// The file ends inside a frame.
     #[error("ends inside a record")]
     Cut,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::frame::{Damage, GENESIS, HEADER_BYTES, Header, proved_by};
@@ -67,7 +68,7 @@ pub struct Frame<'a> {
 pub enum Step<'a> {
     /// A sound frame that follows the one before.
     Frame(Frame<'a>),
-    /// The end of the segment, exactly behind a frame.
+    /// The end of the segment, exactly behind a frame, or room behind it that is still NUL.
     End,
     /// Something else from this offset on.
     Damage {
@@ -131,8 +132,8 @@ impl Scan {
         if got == 0 {
             return Ok(Ok(None));
         }
-        if bytes.iter().all(|&byte| byte == 0) && self.only_nul_follows()? {
-            return Ok(Err(Damage::Nul));
+        if is_nul(&bytes) && self.room_follows()? {
+            return Ok(Ok(None));
         }
         if got < HEADER_BYTES {
             return Ok(Err(Damage::Cut));
@@ -154,18 +155,26 @@ impl Scan {
         Ok(if follows { Ok(Some(header)) } else { Err(Damage::Link) })
     }
 
-    fn only_nul_follows(&mut self) -> io::Result<bool> {
+    /// Behind a header of NUL: whether nothing was written there when it was read.
+    fn room_follows(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 4096];
         loop {
             let got = read_up_to(&mut self.reader, &mut bytes)?;
-            if bytes.iter().take(got).any(|&byte| byte != 0) {
-                return Ok(false);
+            if !is_nul(bytes.get(..got).unwrap_or_default()) {
+                // A writer may have come by since the header was read: then it is no longer NUL.
+                let mut header = [0; HEADER_BYTES];
+                let got = self.reader.get_ref().read_at(&mut header, self.offset)?;
+                return Ok(!is_nul(header.get(..got).unwrap_or_default()));
             }
             if got == 0 {
                 return Ok(true);
             }
         }
     }
+}
+
+fn is_nul(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
 }
 
 fn read_up_to(reader: &mut impl Read, mut bytes: &mut [u8]) -> io::Result<usize> {
@@ -214,4 +223,38 @@ pub fn opening_of(frame: &Frame<'_>, segment: u64) -> Option<SegmentOpened> {
     let starts_log = opened.sealed.is_none() == (frame.header.previous == GENESIS);
     let follows = opened.sealed.as_ref().is_none_or(|sealed| sealed.last == frame.header.previous);
     (opened.segment == segment && starts_log && follows).then_some(*opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(sequence: u64, previous: Digest) -> (Vec<u8>, Digest) {
+        let payload = [b'p'; 40];
+        let header = Header::seal(40, sequence, 0, previous, Digest::of(&payload));
+        ([header.to_bytes().as_slice(), &payload].concat(), header.hash)
+    }
+
+    /// A reader holds NUL that it read ahead while the writer puts a frame there: that is the end for now, not damage.
+    #[test]
+    fn a_frame_written_while_its_room_is_read_is_no_damage() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("segment");
+        let (first, hash) = frame(1, GENESIS);
+        // More room than a reader takes at once, so that it comes back for the rest.
+        let room = vec![0; 256 * 1024];
+        std::fs::write(&path, [first.as_slice(), &room].concat()).expect("written");
+        let mut scan = Scan::open(&path, None).expect("opens");
+        assert!(matches!(scan.step().expect("reads"), Step::Frame(_)));
+        let file = File::options().write(true).open(&path).expect("opens");
+        let (second, _) = frame(2, hash);
+        let at = u64::try_from(first.len()).expect("small");
+        file.write_all_at(&second.repeat(1000), at).expect("written");
+        assert!(matches!(scan.step().expect("reads"), Step::End));
+        // The same bytes with the header still NUL are damage: something was written behind it and it was not.
+        file.write_all_at(&[0; HEADER_BYTES], at).expect("written");
+        let mut scan = Scan::open(&path, None).expect("opens");
+        assert!(matches!(scan.step().expect("reads"), Step::Frame(_)));
+        assert!(matches!(scan.step().expect("reads"), Step::Damage { .. }));
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,13 +25,17 @@ pub const SYNC_WITHIN: Duration = Duration::from_millis(500);
 const BATCH_RECORDS_MAX: usize = 512;
 /// Size at which a batch takes no further record, in bytes.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// With the policy `durable`: room written as NUL behind a record that finds none, in bytes. Into room that is there a
+/// sync writes the record alone; at a file's growing end it writes the file's new length too, which costs the file
+/// system a second write.
+const RESERVE_BYTES: u64 = 64 * 1024;
 /// How often an idle writer looks whether a sync, a checkpoint or another try is due.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A file that is only ever appended to and cut back.
+/// A file that is only ever written on behind what is good, and cut back.
 pub(super) trait Medium: Send {
-    /// Writes all bytes at the end.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Writes all bytes, beginning at this offset.
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Returns when everything written is on disk.
     fn sync(&mut self) -> io::Result<()>;
     /// Cuts the file back to this many bytes.
@@ -40,12 +44,12 @@ pub(super) trait Medium: Send {
     fn bytes(&self) -> io::Result<u64>;
 }
 
-/// Opens the file at a path for appending, making it where it is missing.
+/// Opens the file at a path for writing, making it where it is missing.
 pub(super) type OpenMedium = Box<dyn FnMut(&Path) -> io::Result<Box<dyn Medium>> + Send>;
 
 impl Medium for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -67,7 +71,7 @@ impl Medium for File {
 
 /// The real file at this path, readable by the owner and its group.
 pub(super) fn on_disk(path: &Path) -> io::Result<Box<dyn Medium>> {
-    Ok(Box::new(File::options().append(true).create(true).mode(0o640).open(path)?))
+    Ok(Box::new(File::options().write(true).create(true).truncate(false).mode(0o640).open(path)?))
 }
 
 /// Frames built and not yet written, and who waits for them.
@@ -98,6 +102,8 @@ pub(super) struct Writer {
     good: Position,
     /// Behind the last record known to be on disk.
     synced: Position,
+    /// The file's length as it was left: NUL lies between the last record and there.
+    reserved: u64,
     undecided: Undecided,
     sealed: Vec<Sealed>,
     retired: Retired,
@@ -149,6 +155,7 @@ impl Writer {
             medium,
             good: found.position,
             synced: found.position,
+            reserved: found.position.offset,
             undecided: found.undecided,
             sealed: found.sealed,
             retired: found.retired,
@@ -192,10 +199,14 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        if self.failing.is_some() {
+            return;
+        }
         // The checkpoint goes out behind a sync of its own: by its mark it proves everything before it.
-        if self.failing.is_none() && self.sync().is_ok() && self.good.sequence > self.checkpoint.0 {
+        if self.sync().is_ok() && self.good.sequence > self.checkpoint.0 {
             let _unsigned_end = self.write_checkpoint().and_then(|()| self.sync());
         }
+        let _room_left_over = self.give_back();
     }
 
     fn serve(&mut self, first: Order, orders: &Receiver<Order>) {
@@ -296,10 +307,18 @@ impl Writer {
 
     fn write(&mut self, bytes: &[u8], end: Position) -> Result<(), AuditError> {
         let size = self.medium.bytes().map_err(|error| self.fail("look at", error))?;
-        if size != self.good.offset {
+        if size != self.reserved {
             return Err(self.fail("append to", io::Error::other("its size was changed under us")));
         }
-        self.medium.append(bytes).map_err(|error| self.fail("write to", error))?;
+        let room = self.room_behind(end.offset);
+        let written = if room > end.offset {
+            let nul = usize::try_from(room - end.offset).unwrap_or_default();
+            self.medium.write_at(&[bytes, &vec![0; nul]].concat(), self.good.offset)
+        } else {
+            self.medium.write_at(bytes, self.good.offset)
+        };
+        written.map_err(|error| self.fail("write to", error))?;
+        self.reserved = self.reserved.max(room);
         match self.settings.policy {
             Policy::Buffered => self.good = end,
             Policy::Durable => {
@@ -307,6 +326,25 @@ impl Writer {
                 self.good = end;
                 self.synced = end;
             }
+        }
+        Ok(())
+    }
+
+    /// How long the file is to be once it holds records up to `end`.
+    fn room_behind(&self, end: u64) -> u64 {
+        match self.settings.policy {
+            Policy::Durable if end > self.reserved => {
+                end.saturating_add(RESERVE_BYTES).min(self.settings.segment_bytes_max).max(end)
+            }
+            Policy::Durable | Policy::Buffered => end,
+        }
+    }
+
+    /// Cuts off the room that no record took.
+    fn give_back(&mut self) -> io::Result<()> {
+        if self.reserved > self.good.offset {
+            self.medium.truncate(self.good.offset)?;
+            self.reserved = self.good.offset;
         }
         Ok(())
     }
@@ -336,6 +374,7 @@ impl Writer {
         let error = failed(action, self.path(), error);
         // `try_again` repeats this, and checks it.
         let _first_try = self.medium.truncate(self.good.offset);
+        self.reserved = self.good.offset;
         self.failing.get_or_insert_with(|| Failing { error: error.clone(), refused: 0, lost: 0 });
         self.shared.set_failing(Some(error.clone()));
         error
@@ -374,6 +413,7 @@ impl Writer {
             self.medium.truncate(self.good.offset)?;
             self.medium.sync()?;
         }
+        self.reserved = self.good.offset;
         Ok(())
     }
 
@@ -389,6 +429,7 @@ impl Writer {
     /// Finishes this segment and begins the next. On failure this one goes on.
     fn rotate(&mut self) -> Result<(), AuditError> {
         self.sync()?;
+        self.give_back().map_err(|error| self.fail("cut", error))?;
         let sealed = self.good.sealed(self.segment);
         let next = self.segment + 1;
         let path = segment::path_of(&self.settings.dir, next);
@@ -397,12 +438,14 @@ impl Writer {
         self.segment = next;
         self.good = Position::start(here.2.sequence, here.2.head);
         self.synced = self.good;
+        self.reserved = 0;
         // A leftover of an earlier try that did not get this far.
         let begun = self.medium.truncate(0).map_err(|error| failed("cut", path.clone(), error));
         if let Err(error) = begun.and_then(|()| self.begin_segment(Some(sealed.clone()))) {
             let _leftover = fs::remove_file(&path);
             (self.segment, self.medium, self.good) = here;
             self.synced = self.good;
+            self.reserved = self.good.offset;
             self.failing.get_or_insert_with(|| Failing { error: error.clone(), refused: 0, lost: 0 });
             self.shared.set_failing(Some(error.clone()));
             return Err(error);
@@ -557,11 +600,12 @@ mod tests {
     const EROFS: i32 = 30;
 
     impl Medium for Faulty {
-        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            let half = &bytes[..bytes.len() / 2];
             match self.disk() {
-                Disk::Sound | Disk::SyncFails => Medium::append(&mut self.file, bytes),
-                Disk::Full => Medium::append(&mut self.file, &bytes[..bytes.len() / 2]).and(Err(os(ENOSPC))),
-                Disk::ReadOnly => Medium::append(&mut self.file, &bytes[..bytes.len() / 2]).and(Err(os(EROFS))),
+                Disk::Sound | Disk::SyncFails => Medium::write_at(&mut self.file, bytes, offset),
+                Disk::Full => Medium::write_at(&mut self.file, half, offset).and(Err(os(ENOSPC))),
+                Disk::ReadOnly => Medium::write_at(&mut self.file, half, offset).and(Err(os(EROFS))),
             }
         }
 
@@ -600,7 +644,7 @@ mod tests {
             if state == Disk::Full && !path.exists() {
                 return Err(os(ENOSPC));
             }
-            let file = File::options().append(true).create(true).open(path)?;
+            let file = File::options().write(true).create(true).truncate(false).open(path)?;
             Ok(Box::new(Faulty { file, disk: shared.clone() }))
         });
         let mut chosen = Settings::durable(dir.path());
@@ -618,9 +662,23 @@ mod tests {
             self.log.append(&received(id)).expect("queued").wait_blocking(SOON)
         }
 
-        fn newest_bytes(&self) -> u64 {
+        fn newest(&self) -> PathBuf {
             let segment = *segment::list(self.dir.path()).expect("readable").last().expect("one");
-            fs::metadata(segment::path_of(self.dir.path(), segment)).expect("there").len()
+            segment::path_of(self.dir.path(), segment)
+        }
+
+        fn newest_bytes(&self) -> u64 {
+            fs::metadata(self.newest()).expect("there").len()
+        }
+
+        /// Where the records of the newest segment end.
+        fn records_end(&self) -> u64 {
+            let mut scan = segment::Scan::open(&self.newest(), None).expect("opens");
+            let mut end = 0;
+            while let segment::Step::Frame(frame) = scan.step().expect("reads") {
+                end = frame.offset + frame.header.frame_bytes();
+            }
+            end
         }
 
         /// Closes, and gives what `writes-failed` says; the log must be whole and hold exactly these checks.
@@ -648,7 +706,7 @@ mod tests {
         for disk in [Disk::Full, Disk::SyncFails, Disk::ReadOnly] {
             let bench = bench(|_| ());
             bench.put(1).expect("stored");
-            let good = bench.newest_bytes();
+            let good = bench.records_end();
             bench.set(disk);
             for id in 2..5 {
                 let error = bench.put(id).expect_err("the disk failed");
@@ -666,6 +724,57 @@ mod tests {
             assert!(bench.log.failing().is_none());
             assert_eq!(bench.end(&[1, 5]), [(3, 0)], "{disk:?}");
         }
+    }
+
+    #[test]
+    fn a_durable_record_finds_room_until_it_is_used_up_to_the_byte() {
+        let bench = bench(|_| ());
+        let mut lengths = BTreeSet::new();
+        for id in 1..=3 {
+            bench.put(id).expect("stored");
+            lengths.insert(bench.newest_bytes());
+        }
+        let room = lengths.first().copied().expect("one length");
+        assert_eq!(lengths.len(), 1, "the file grew with a record that had room");
+        assert!(verify::verify(bench.dir.path(), &[]).expect("readable").is_whole(), "while it is open");
+        // Records of one length (ids of one digit) until none fits, and one past that.
+        let before = bench.records_end();
+        bench.put(4).expect("stored");
+        let each = bench.records_end() - before;
+        let fitting = (room - bench.records_end()) / each;
+        for _ in 0..fitting {
+            bench.put(4).expect("stored");
+        }
+        assert_eq!(bench.newest_bytes(), room);
+        bench.put(4).expect("stored");
+        assert_eq!(bench.newest_bytes(), bench.records_end() + RESERVE_BYTES);
+        let (end, dir) = (bench.records_end(), bench.newest());
+        let Bench { dir: _keep, log, .. } = bench;
+        drop(log);
+        assert_eq!(fs::metadata(dir).expect("there").len(), end, "closed, it has no room left over");
+    }
+
+    #[test]
+    fn room_ends_where_the_segment_does() {
+        let bench = bench(|settings| settings.segment_bytes_max = 1500);
+        for id in 1..=9 {
+            bench.put(id).expect("stored");
+            // One record may reach past the limit; room never does.
+            assert!(bench.newest_bytes() <= bench.records_end().max(1500));
+        }
+        let segments = segment::list(bench.dir.path()).expect("readable");
+        for pair in segments.windows(2) {
+            let bytes = fs::read(segment::path_of(bench.dir.path(), pair[0])).expect("there");
+            assert_ne!(bytes.last(), Some(&0), "a finished segment has no room left over");
+        }
+        assert_eq!(bench.end(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), []);
+    }
+
+    #[test]
+    fn a_buffered_log_takes_no_room() {
+        let bench = bench(|settings| settings.policy = Policy::Buffered);
+        bench.put(1).expect("stored");
+        assert_eq!(bench.newest_bytes(), bench.records_end());
     }
 
     #[test]
