@@ -5,6 +5,7 @@
 //!     build/venv/bin/python models/make_bench_vlm.py build/bench/smolvlm-256m
 //!     cargo bench --bench vlm
 //!
+//! Memory is allocated as under the unit, which sets one variable of the C library's.
 //! `STEADFAST_BENCH_THREADS` (2) is the number of threads on both sides: one, where other work runs beside it.
 
 #![expect(clippy::disallowed_methods, clippy::expect_used, clippy::print_stdout, reason = "a benchmark")]
@@ -27,6 +28,16 @@ const QUESTION: Question<'static> = Question {
 
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let unit = std::fs::read_to_string(root.join("systemd/steadfastd.service")).expect("the unit");
+    let (name, value) = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("Environment=").and_then(|set| set.split_once('=')))
+        .expect("the unit sets the allocator");
+    if std::env::var_os(name).is_none() {
+        // Read before the first line of any program runs: only a new process has it.
+        let status = Command::new(std::env::current_exe().expect("a path")).env(name, value).status();
+        std::process::exit(status.expect("runs").code().unwrap_or(1));
+    }
     let model = root.join("build/bench/smolvlm-256m");
     let library = std::env::var_os("STEADFAST_ONNXRUNTIME")
         .map_or_else(|| root.join("build/lib/libonnxruntime.so.1.31.1"), PathBuf::from);

@@ -14,7 +14,7 @@ use half::f16;
 use ort::ep::{self, ExecutionProviderDispatch};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::session::{IoBinding, RunOptions, Session, SessionInputValue};
 use ort::value::{DynTensor, DynValue, Tensor as OrtTensor, TensorElementType, ValueType};
 
 /// Why the engine or a model could not be loaded. Each stops the start.
@@ -160,6 +160,7 @@ impl Engine {
             digest,
             provider: running,
             appends_in_place: outline.is_some_and(|outline| outline.operators.contains(APPENDING_OPERATOR)),
+            gives_back: false,
             spent: Duration::ZERO,
         })
     }
@@ -483,6 +484,7 @@ pub struct Model {
     digest: Digest,
     provider: Provider,
     appends_in_place: bool,
+    gives_back: bool,
     spent: Duration,
 }
 
@@ -533,6 +535,22 @@ impl Model {
     #[must_use]
     pub const fn appends_in_place(&self) -> bool {
         self.appends_in_place
+    }
+
+    /// This model, giving the memory of intermediate values back after each run instead of keeping it for the next: for
+    /// large models, of which one runs after the other.
+    #[must_use]
+    pub const fn giving_back(mut self) -> Self {
+        self.gives_back = true;
+        self
+    }
+
+    fn options(&self) -> Result<RunOptions, Fault> {
+        let mut options = RunOptions::new().map_err(engine)?;
+        if self.gives_back {
+            options.set("memory.enable_memory_arena_shrinkage", "cpu:0").map_err(engine)?;
+        }
+        Ok(options)
     }
 
     /// Runs the model over named inputs and a state that it appends to where it lies, and gives back the named outputs.
@@ -588,9 +606,10 @@ impl Model {
                 binding.bind_output_to_device(*name, &memory).map_err(engine)?;
             }
         }
+        let options = self.options()?;
         #[expect(clippy::disallowed_methods, reason = "measures the engine, decides nothing")]
         let start = Instant::now();
-        let mut answered = self.session.run_binding(&binding).map_err(engine)?;
+        let mut answered = self.session.run_binding_with_options(&binding, &options).map_err(engine)?;
         self.spent += start.elapsed();
         collect(outputs.iter().chain(kept), |name| answered.remove(name))
     }
@@ -606,7 +625,7 @@ impl Model {
     ) -> Result<Vec<Tensor>, Fault> {
         let inputs: Vec<(&str, SessionInputValue<'_>)> =
             inputs.into_iter().map(|(name, tensor)| (name, (&tensor.0).into())).collect();
-        let options: RunOptions<NoSelectedOutputs> = RunOptions::new().map_err(engine)?;
+        let options = self.options()?;
         #[expect(clippy::disallowed_methods, reason = "measures the engine, decides nothing")]
         let start = Instant::now();
         let mut answered = self.session.run_with_options(inputs, &options).map_err(engine)?;
