@@ -547,7 +547,8 @@ impl Model {
 
     fn options(&self) -> Result<RunOptions, Fault> {
         let mut options = RunOptions::new().map_err(engine)?;
-        if self.gives_back {
+        // A device's own memory is its provider's business.
+        if self.gives_back && self.provider == Provider::Cpu {
             options.set("memory.enable_memory_arena_shrinkage", "cpu:0").map_err(engine)?;
         }
         Ok(options)
