@@ -191,6 +191,32 @@ fn cross_validated_scores_are_seeded_and_rank_as_scikit_learns_do() {
     }
 }
 
+/// A marker that one trace in a hundred holds is the same in every row of some folds: it weighs nothing there.
+#[test]
+fn a_feature_that_one_row_alone_has_costs_no_fold() {
+    let reference = vectors(include_str!("reference/malleability.json"));
+    let (features, mut readings, positive) = examples(&reference["composite"][1]);
+    let rare = Feature::Conditional;
+    let without: Vec<Feature> = features.iter().copied().filter(|&feature| feature != rare).collect();
+    let with: Vec<Feature> = without.iter().copied().chain([rare]).collect();
+    readings.iter_mut().for_each(|readings| readings.extend([(rare, 0.0)]));
+    readings[7].insert(rare, 2.0);
+    let groups: Vec<usize> = (0..readings.len()).collect();
+    let scored = |features: &[Feature], readings: &[Features]| {
+        let examples = Examples { readings, positive: &positive };
+        cross_validate(features, examples, &groups, CrossValidation::five_by_five(1))
+    };
+    let (rich, poor) = (scored(&with, &readings).expect("scored"), scored(&without, &readings).expect("scored"));
+    for (rich, poor) in rich.iter().zip(&poor) {
+        assert!((rich[7] - poor[7]).abs() < 1e-12, "in its fold's others it is the same everywhere");
+        assert!(rich.iter().zip(poor).any(|(rich, poor)| (rich - poor).abs() > 1e-6), "elsewhere it weighs");
+    }
+    readings.iter_mut().for_each(|readings| readings.retain(|&feature, _| feature != rare));
+    assert!(matches!(scored(&with, &readings), Err(FitError::Missing { .. })), "what is missing is not passed over");
+    readings.iter_mut().for_each(|readings| readings.extend([(rare, 1.0)]));
+    assert_eq!(scored(&[rare], &readings), Err(FitError::Constant(rare)));
+}
+
 #[test]
 fn a_composite_is_not_fitted_on_what_is_not_there() {
     let reference = vectors(include_str!("reference/malleability.json"));

@@ -57,7 +57,7 @@ impl Arguments {
         let clock = Stopwatch::start();
         let took = with_guard(&settings(config)?, self.uncalibrated, &clock, |guard, judge| {
             let run = Run { format: 1, uncalibrated: self.uncalibrated, data: bench.data_identity(), judge };
-            judged(&run, guard, &bench, &clock, checked.selected)
+            judged(&run, guard, &bench, &clock)
         })?;
         let readings = self.out.join(PREDICTIONS);
         let kept = known.iter().flat_map(|known| known.keys().copied()).collect();

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::check::Stopwatch;
+use super::progress::Meter;
 use super::{Ink, Misconfigured, Outcome, Paper, constitution, settings};
 use crate::config::fragment::ProxyKind;
 use crate::config::settings::Settings;
@@ -94,8 +94,8 @@ impl Arguments {
         let Some(out) = self.out.as_deref().filter(|_| !self.dry_run) else { return Ok(Outcome::Done) };
         let bench = Bench::new(&data, selection, &checked, out);
         let (run, took) = match self.endpoint.as_deref().zip(self.model.as_deref()) {
-            Some((url, model)) => self.ask(url, model, &bench, checked.selected)?,
-            None => self.judge(&settings(config)?, &bench, checked.selected)?,
+            Some((url, model)) => self.ask(url, model, &bench)?,
+            None => self.judge(&settings(config)?, &bench)?,
         };
         let report = report(&data, selection, &checked, out, run, took)?;
         report.write(out).with_context(|| format!("cannot write into {}", out.display()))?;
@@ -103,7 +103,7 @@ impl Arguments {
         Ok(Outcome::Done)
     }
 
-    fn ask(&self, url: &str, model: &str, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {
+    fn ask(&self, url: &str, model: &str, bench: &Bench<'_>) -> anyhow::Result<(Run, Took)> {
         let key = match &self.key_file {
             Some(path) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -114,13 +114,13 @@ impl Arguments {
         let clock = Stopwatch::start();
         let mut endpoint = Endpoint::new(url, model, key, &clock);
         let identity = endpoint.identity();
-        self.judged_by(&mut endpoint, identity, bench, &clock, selected)
+        self.judged_by(&mut endpoint, identity, bench, &clock)
     }
 
-    fn judge(&self, settings: &Settings, bench: &Bench<'_>, selected: u64) -> anyhow::Result<(Run, Took)> {
+    fn judge(&self, settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<(Run, Took)> {
         let clock = Stopwatch::start();
         with_guard(settings, self.uncalibrated, &clock, |guard, identity| {
-            self.judged_by(guard, identity, bench, &clock, selected)
+            self.judged_by(guard, identity, bench, &clock)
         })
     }
 
@@ -130,26 +130,18 @@ impl Arguments {
         identity: JudgeIdentity,
         bench: &Bench<'_>,
         clock: &Stopwatch,
-        selected: u64,
     ) -> anyhow::Result<(Run, Took)> {
         let run = Run { format: 1, uncalibrated: self.uncalibrated, data: bench.data_identity(), judge: identity };
-        let took = judged(&run, judge, bench, clock, selected)?;
+        let took = judged(&run, judge, bench, clock)?;
         Ok((run, took))
     }
 }
 
-/// Judges with a bar on the terminal.
-pub(super) fn judged(
-    run: &Run,
-    judge: &mut dyn Judge,
-    bench: &Bench<'_>,
-    clock: &Stopwatch,
-    selected: u64,
-) -> anyhow::Result<Took> {
-    let style = "{bar:32} {pos}/{len} rows, {eta} left";
-    let bar = ProgressBar::new(selected).with_style(ProgressStyle::with_template(style)?);
-    let took = bench.run(run, judge, clock, &mut |Progress { done, .. }| bar.set_position(done))?;
-    bar.finish_and_clear();
+/// Judges, saying how far it is.
+pub(super) fn judged(run: &Run, judge: &mut dyn Judge, bench: &Bench<'_>, clock: &Stopwatch) -> anyhow::Result<Took> {
+    let mut meter = Meter::new("rows")?;
+    let took = bench.run(run, judge, clock, &mut |Progress { done, of }| meter.at("", done, of))?;
+    meter.end();
     Ok(took)
 }
 

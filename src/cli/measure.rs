@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::progress::Meter;
 use super::{Ink, Outcome, Paper, constitution, settings};
 use crate::config::fragment::ProxyKind;
 use crate::config::settings::Settings;
@@ -181,17 +181,15 @@ impl Arguments {
                 }
             },
         };
-        let bar = ProgressBar::new(0)
-            .with_style(ProgressStyle::with_template("{prefix} {bar:32} {pos}/{len} tasks, {eta} left")?);
+        let mut meter = Meter::new("tasks")?;
         let ran = measurement.run(&mut protocol, &mut |Progress { stage, done, of }| {
-            bar.set_prefix(match stage {
+            let stage = match stage {
                 Stage::Refusals => "refusals",
                 Stage::Further => "further conditions",
-            });
-            bar.set_length(of);
-            bar.set_position(done);
+            };
+            meter.at(stage, done, of);
         });
-        bar.finish_and_clear();
+        meter.end();
         let character = ran.and_then(|()| {
             let discriminator = discriminator.as_ref().zip(letters.as_mut());
             characterise(&measurement, &rules, &mut protocol, discriminator)

@@ -12,6 +12,7 @@ mod live;
 mod measure;
 mod model;
 mod permit;
+mod progress;
 mod rationale;
 mod show;
 
@@ -105,6 +106,7 @@ enum Command {
     /// Rank tasks by how easily their refusals may bend, without asking the planner.
     ///
     /// Which signals they are ranked by follows from `proxy.tier`: those of traces need trace-once or full.
+    /// They are read at leisure: the deadline of `limits` is for checks alone.
     ///
     /// Example: steadfast assess --tasks tasks.csv --images photos --out runs/review
     Assess(assess::Arguments),

@@ -24,8 +24,10 @@ use crate::triple::Digest;
 pub const PREDICTIONS: &str = "predictions.jsonl";
 /// The run's description in the output folder.
 pub const RUN: &str = "run.json";
-/// Rows between two flushes to the disk: at most so many are judged again after a power cut.
+/// Most rows between two syncs, which are judged again after a power cut; a killed run has lost at most the one it was at.
 const SYNC_ROWS: u64 = 32;
+/// Longest time between two syncs: rows with traces take minutes.
+const SYNC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which rows are judged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -441,6 +443,7 @@ impl<'a> Bench<'a> {
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         let mut out = BufWriter::new(file);
         let (start, engine_before) = (clock.now(), judge.engine_time());
+        let mut synced = start;
         let mut now = Progress { done: 0, of: self.checked.selected };
         let mut took = Took::default();
         for (row, at) in self.data.rows()?.zip(0..) {
@@ -457,9 +460,11 @@ impl<'a> Bench<'a> {
             let prediction = Prediction::of(row, judgement);
             serde_json::to_writer(&mut out, &prediction).map_err(|error| failed(error.into()))?;
             out.write_all(b"\n").map_err(failed)?;
+            out.flush().map_err(failed)?;
             took.rows += 1;
-            if took.rows.is_multiple_of(SYNC_ROWS) {
-                out.flush().and_then(|()| out.get_ref().sync_data()).map_err(failed)?;
+            if took.rows.is_multiple_of(SYNC_ROWS) || clock.now().saturating_sub(synced) >= SYNC_WITHIN {
+                out.get_ref().sync_data().map_err(failed)?;
+                synced = clock.now();
             }
             progress(now);
         }

@@ -175,7 +175,8 @@ pub fn fit(target: Target, features: &[Feature], examples: Examples<'_>) -> Resu
 }
 
 /// Scores every row by composites fitted on the other folds: one column of scores per repeat, in the order of the rows.
-/// Rows of one group never stand on both sides.
+/// Rows of one group never stand on both sides. A feature that does not vary over the other folds has no weight there, as
+/// where scikit-learn's `StandardScaler` leaves it at zero.
 ///
 /// # Errors
 /// As [`fit`] and [`stratified_folds`].
@@ -193,6 +194,8 @@ pub fn cross_validate<G: Ord + Copy>(
                 let kept = || folds.iter().map(|&of| of != fold);
                 let readings: Vec<_> = keep(examples.readings, kept());
                 let positive: Vec<_> = keep(examples.positive, kept());
+                let varying: Vec<Feature> = features.iter().copied().filter(|of| varies(*of, &readings)).collect();
+                let features = if varying.is_empty() { features } else { &varying };
                 // What is predicted makes no difference to a score.
                 fit(Target::WrongVerdict, features, Examples { readings: &readings, positive: &positive })
             })
@@ -217,6 +220,12 @@ impl FitError {
 
 fn keep<T: Clone>(rows: &[T], kept: impl Iterator<Item = bool>) -> Vec<T> {
     rows.iter().zip(kept).filter(|(_, kept)| *kept).map(|(row, _)| row.clone()).collect()
+}
+
+/// Whether a feature tells rows apart. One that a row lacks is not said to be the same: [`fit`] names that row.
+fn varies(feature: Feature, readings: &[Features]) -> bool {
+    let first = readings.first().and_then(|readings| readings.get(&feature));
+    first.is_none() || readings.iter().any(|readings| readings.get(&feature) != first)
 }
 
 fn column(feature: Feature, readings: &[Features]) -> Result<Vec<f64>, FitError> {
