@@ -322,6 +322,34 @@ fn a_wrong_list_of_malleabilities_says_what_to_do() {
     }
 }
 
+/// A row with traces takes minutes: what was read stands in the file while the next one is.
+#[test]
+fn a_killed_run_has_lost_only_the_row_it_was_at() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let answer = |task: usize, fault: &str| format!(r#""Do thing {task}.":{{"margin":-2.0,"wobble":0.5{fault}}}"#);
+    let answers = [answer(0, ""), answer(1, ""), answer(2, r#","fault":"hang""#)].join(",");
+    let (_, tasks) = set(dir.path(), 3);
+    let config = config(dir.path(), &format!("{{\"answers\":{{{answers}}},\"otherwise\":null}}"));
+    let out = dir.path().join("out");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .args(["--config".as_ref(), config.as_os_str(), "assess".as_ref(), "--uncalibrated".as_ref()])
+        .args(["--tasks".as_ref(), tasks.as_os_str(), "--out".as_ref(), out.as_os_str()])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let written = || fs::read_to_string(out.join("predictions.jsonl")).unwrap_or_default();
+    // Half of the minute that the third one hangs.
+    for _ in 0..300 {
+        if written().lines().count() >= 2 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    child.kill().and_then(|()| child.wait()).expect("killed");
+    assert!(written().ends_with('\n'));
+    assert_eq!(written().lines().count(), 2, "{}", written());
+}
+
 /// Peak memory, in mebibytes, of assessing so many written tasks.
 fn peak(tasks: u32) -> f64 {
     let dir = tempfile::tempdir().expect("a folder");
