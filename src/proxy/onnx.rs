@@ -537,12 +537,10 @@ impl Model {
         self.appends_in_place
     }
 
-    /// This model, giving the memory of intermediate values back after each run instead of keeping it for the next: for
-    /// large models, of which one runs after the other.
-    #[must_use]
-    pub const fn giving_back(mut self) -> Self {
-        self.gives_back = true;
-        self
+    /// Whether runs from now on give the memory of their intermediate values back instead of keeping it for the next: for
+    /// the large runs of models of which one runs after the other.
+    pub const fn give_back(&mut self, yes: bool) {
+        self.gives_back = yes;
     }
 
     fn options(&self) -> Result<RunOptions, Fault> {

@@ -571,7 +571,7 @@ fn load_models(engine: &Engine, folder: &Folder) -> Result<[Model; 3], LoadError
     order.sort_by_key(|&(bytes, index, _)| (bytes, index));
     let mut models = Vec::new();
     for (_, index, file) in order {
-        models.push((index, engine.model(&file.path)?.giving_back()));
+        models.push((index, engine.model(&file.path)?));
     }
     models.sort_by_key(|(index, _)| *index);
     let models: Vec<Model> = models.into_iter().map(|(_, model)| model).collect();

@@ -198,6 +198,8 @@ impl Decoder {
             budget.check()?;
             let chunk = Chunk { stretch, start: from, end: to };
             let fed = self.feed(&chunk, start + to, start + from > 0)?;
+            // A single token's values are small, and the next one wants them again at once.
+            self.model.give_back(chunk.len() > 1);
             row = match &storage {
                 Some(storage) => self.run_in_place(storage, &fed, chunk.is_last())?,
                 None => {

@@ -72,7 +72,7 @@ pub struct Vision {
 
 impl Vision {
     /// Checks what the model takes and gives against what its family is known for.
-    pub fn new(model: Model, family: Family, recipe: Recipe, scale: Scale) -> Result<Self, LoadError> {
+    pub fn new(mut model: Model, family: Family, recipe: Recipe, scale: Scale) -> Result<Self, LoadError> {
         let (mut pixels, mut mask, mut grid) = (None, None, None);
         for input in model.inputs() {
             match (input.name.as_str(), family) {
@@ -96,6 +96,7 @@ impl Vision {
         let deep = names.iter().filter(|name| name.starts_with("deepstack_features"));
         let outputs = [features].iter().chain(deep).map(|name| (*name).to_owned()).collect();
         let (tiles, spared, whole) = (VecDeque::new(), 0, None);
+        model.give_back(true);
         Ok(Self { pixels, mask, grid, outputs, recipe, scale, tiles, spared, whole, model })
     }
 
