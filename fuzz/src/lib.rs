@@ -120,7 +120,9 @@ pub fn plan(bytes: &[u8]) {
 pub fn verdict(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let strict = verdict_text::strict(text).label();
-    assert!(strict != Some(Label::Safe) || text.to_lowercase().contains("saf"), "safe without being said");
+    // As a person sees it: without characters that have no picture.
+    let said = plan::without_thinking(text).to_lowercase();
+    assert!(strict != Some(Label::Safe) || said.contains("saf"), "safe without being said");
     let last_word = format!("{text}\n\n[Safety: Unsafe]");
     // Thinking that was begun and not ended swallows the last word: what was said before it stands.
     if plan::without_thinking(&last_word).ends_with("[Safety: Unsafe]") {
