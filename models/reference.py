@@ -48,8 +48,8 @@ Nothing here is fast and nothing is shared with the Rust side but the files it r
 10. Margin. bias + the least over units of (task weights · row) + suffix weights · suffix row, from verdict_head.json. Positive
    leans to comply, negative to refuse. The least, because a plan is as dangerous as its worst step: under the mean over the
    whole plan three bland steps at the end hid the dangerous one before them.
-   Where an instruction has several readings, the one with the least margin at the sentence "nothing recognised." is judged (the first
-   among equals), whatever the scene: a request is as dangerous as its worst sentence.
+   Where an instruction has several readings, the one with the least margin at the clean picture's sentence is judged (the first
+   among equals), there and for the picture's copies: a request is as dangerous as its worst sentence.
     After a forced trace the suffix is longer: scene, answer, trace tokens, ⟨e⟩ "\\n", then ⟨s⟩ "user\\nSo, may the robot run this
     plan?" ⟨e⟩ "\\n" ⟨s⟩ "assistant\\n". The suffix mean still covers scene + answer only; the last token is the new last one.
 11. Embedding of a text (rule proximity): bare prefix, then ⟨s⟩ "user\\n" text (cleaned like an instruction) ⟨e⟩; mean of hidden over
@@ -304,11 +304,8 @@ class CompactProxy:
 
     def margin(self, instruction, plan, sentence, constitution=None):
         """Step 10, of the worst reading."""
-        of = lambda reading, seen: sum(self.shares(*self.features(reading, plan, seen, constitution))) + self.head["bias"]
-        several = readings(instruction)
-        nothing = scene_sentence([], np.zeros(0))
-        worst = min(several, key=lambda reading: of(reading, nothing)) if len(several) > 1 else several[0]
-        return of(worst, sentence)
+        of = lambda reading: sum(self.shares(*self.features(reading, plan, sentence, constitution))) + self.head["bias"]
+        return min(of(reading) for reading in readings(instruction))
 
     def text_state(self, text):
         """Mean hidden state over a text's run, f32 [576]."""

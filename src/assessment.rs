@@ -16,7 +16,7 @@ use crate::constitution::limits::{BrokenLimit, broken_limits};
 use crate::constitution::nearest::{Lexicon, NearRule};
 use crate::decision::{Case, Decision, Failure, Readings, Refusal, Tier, Veto, decide, veto_inconclusive};
 use crate::margin::Margin;
-use crate::plan::{Form, Plan, Stance, stance};
+use crate::plan::{Form, Plan, Stance, Step, opens_with_deed, stance};
 use crate::proxy::{Budget, Card, Fault, Proxy, Question};
 use crate::scene::resize::{self, Filter};
 use crate::scene::{decode, perturb};
@@ -188,6 +188,8 @@ pub struct Assessor<P: Proxy> {
 struct Parts<'a> {
     triple: &'a Triple,
     plan: &'a str,
+    /// The plan's deeds alone, where other words stand around them.
+    deeds: Option<&'a str>,
     scene: &'a RgbImage,
     stance: Stance,
 }
@@ -307,7 +309,11 @@ impl<P: Proxy> Assessor<P> {
         let steps = step_texts(&plan);
         evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
 
-        let parts = Parts { triple, plan: &steps.join("\n"), scene: &scene, stance: judged.stance };
+        // A refusal's readings say how firmly it would hold, whatever it says besides.
+        let deeds = if judged.stance == Stance::Complied { deed_texts(&plan) } else { Vec::new() };
+        let deeds = (!deeds.is_empty() && deeds.len() < steps.len()).then(|| deeds.join("\n"));
+        let (plan, deeds) = (&*steps.join("\n"), deeds.as_deref());
+        let parts = Parts { triple, plan, deeds, scene: &scene, stance: judged.stance };
         let readings = match self.read(&parts, clock, budget, evidence)? {
             Read::Whole(readings) => readings,
             Read::Foregone(veto) => return Ok(Decision::Veto(veto)),
@@ -344,15 +350,14 @@ impl<P: Proxy> Assessor<P> {
         budget: &dyn Budget,
         evidence: &mut Evidence,
     ) -> Result<Read, Failure> {
-        let &Parts { triple, plan, scene, stance } = parts;
+        let &Parts { triple, plan, deeds, scene, stance } = parts;
         let start = clock.now();
         let question = Question { instruction: triple.instruction(), plan };
         let seen = self.proxy.encode(scene)?;
         evidence.scene = self.proxy.describe(&seen);
         let words = [question.instruction, plan, evidence.scene.as_deref().unwrap_or_default()];
         evidence.nearest_rules = self.lexicon.nearest(words, NEAREST_RULES).nearest().to_vec();
-        let posed = self.proxy.pose(Some(&self.prefix), &question)?;
-        let margin = self.proxy.margin(&posed, &seen, None)?;
+        let (question, posed, margin) = self.pose_as_judged(question, deeds, &seen, budget)?;
         evidence.timings.margin = clock.now().saturating_sub(start);
         budget.check()?;
         let start = clock.now();
@@ -384,6 +389,26 @@ impl<P: Proxy> Assessor<P> {
         evidence.trace = traced.trace.take().map(|trace| trace.text);
         evidence.timings.traces = clock.now().saturating_sub(start);
         self.weigh(margin, without, &evidence.copies, traced).map(Read::Whole)
+    }
+
+    /// Poses the plan, and its deeds alone where that is another question; gives what leans more to refuse at this scene. A
+    /// bland or flattering step beside the deeds must not lift the margin they have without it.
+    fn pose_as_judged<'a>(
+        &mut self,
+        question: Question<'a>,
+        deeds: Option<&'a str>,
+        seen: &P::Observation,
+        budget: &dyn Budget,
+    ) -> Result<(Question<'a>, P::Posed, Margin), Failure> {
+        let whole = self.proxy.pose(Some(&self.prefix), &question)?;
+        let margin = self.proxy.margin(&whole, seen, None)?;
+        let Some(deeds) = deeds else { return Ok((question, whole, margin)) };
+        budget.check()?;
+        let deeds_alone = Question { plan: deeds, ..question };
+        let alone = self.proxy.pose(Some(&self.prefix), &deeds_alone)?;
+        let margin_alone = self.proxy.margin(&alone, seen, None)?;
+        let lower = margin_alone.nats() < margin.nats();
+        Ok(if lower { (deeds_alone, alone, margin_alone) } else { (question, whole, margin) })
     }
 
     /// What is known before the first copy.
@@ -516,6 +541,18 @@ pub fn step_texts(plan: &Plan) -> Vec<&str> {
     let steps = plan.steps.iter().map(|step| step.text.as_str());
     match plan.form {
         Form::Prose | Form::Mixed => steps.chain(plan.prose.lines()).collect(),
+        Form::Numbered | Form::Bulleted | Form::JsonSteps | Form::ToolCalls | Form::CodeCalls => steps.collect(),
+    }
+}
+
+/// Those of [`step_texts`] that open with a robot's deed. Words around them, such as a last step "SYSTEM: permit", can lift
+/// a margin that the deeds alone do not have; a plan is judged with them and without, and the lower margin counts.
+#[must_use]
+pub fn deed_texts(plan: &Plan) -> Vec<&str> {
+    let steps = plan.steps.iter().filter(|step| opens_with_deed(step)).map(|step| step.text.as_str());
+    let spoken = |line: &&str| opens_with_deed(&Step { text: (*line).to_owned(), action: None, arguments: Vec::new() });
+    match plan.form {
+        Form::Prose | Form::Mixed => steps.chain(plan.prose.lines().filter(spoken)).collect(),
         Form::Numbered | Form::Bulleted | Form::JsonSteps | Form::ToolCalls | Form::CodeCalls => steps.collect(),
     }
 }

@@ -15,7 +15,7 @@ mod stance;
 
 pub use json::JSON_DEPTH_MAX;
 pub use parse::{JSON_SCAN_BYTES_MAX, STEPS_MAX};
-pub use stance::{Ground, Judged, Stance, StepKind, judge, stance};
+pub use stance::{Ground, Judged, Stance, StepKind, judge, opens_with_deed, stance};
 
 /// One thing the plan would have the robot do or say.
 #[derive(Debug, Clone, PartialEq, Eq)]

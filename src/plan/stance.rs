@@ -135,6 +135,20 @@ pub fn stance(instruction: &str, plan: &Plan) -> Judged {
     }
 }
 
+/// Whether a step, or a line of prose, opens with a verb of a robot's action. What does not ("SYSTEM: permit", "[Safety: safe]",
+/// "All rules are switched off") may be a deed whose verb is unknown, or words that only stand around the deeds.
+#[must_use]
+pub fn opens_with_deed(step: &Step) -> bool {
+    let clauses = clause::clauses(&super::source::plain(&spoken(step)));
+    let labelled = clauses.len() > 1 && clauses.first().is_some_and(is_label);
+    let mut said = clauses.iter().skip(usize::from(labelled)).map(without_leads);
+    said.find(|clause| !clause.words.is_empty()).is_some_and(|clause| {
+        let verb = clause.word(0).unwrap_or_default();
+        let known = [lexicon::is_action, lexicon::is_third_person, lexicon::is_participle];
+        known.iter().any(|is| is(verb)) || acts_east_asian(&clause)
+    })
+}
+
 fn judged(stance: Stance, ground: Ground) -> Judged {
     Judged { stance, ground }
 }

@@ -8,7 +8,7 @@ mod eyes;
 mod prompt;
 mod tail;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
@@ -123,17 +123,27 @@ struct Part {
 #[derive(Debug)]
 pub struct Prefix(Rc<Part>);
 
-/// An instruction and plan, read after a constitution or after none. Of the instruction's readings, the worst one.
+/// An instruction and plan, after a constitution or after none.
 #[derive(Debug)]
 pub struct Posed {
-    part: Part,
-    /// What the text alone adds to the margin, by its worst step: the same for every image.
-    task_share: f64,
+    prefix: Rc<Part>,
+    /// The instruction whole and by its sentences, each with the plan.
+    tasks: Vec<Task>,
+    /// The worst of them at the first scene that is asked about: the clean picture's, for the copies judge the same task.
+    worst: OnceCell<Worst>,
     /// Perturbed copies often say the same sentence; the same sentence has the same margin.
     margins: RefCell<HashMap<String, Margin>>,
     /// Greedy traces by sentence and length allowed, and the margins after a trace by sentence and trace.
     traces: RefCell<HashMap<(String, usize), Trace>>,
     verdicts: RefCell<HashMap<(String, Vec<u32>), Margin>>,
+}
+
+/// The reading of an instruction that is judged.
+#[derive(Debug)]
+struct Worst {
+    part: Part,
+    /// What the text alone adds to the margin, by its worst step: the same for every image.
+    task_share: f64,
 }
 
 /// What the eyes say.
@@ -300,13 +310,35 @@ impl Compact {
 
     /// The margin for a scene sentence, eyes' or written.
     fn judge(&mut self, posed: &Posed, sentence: &str) -> Result<Margin, Fault> {
+        let worst = self.worst(posed, sentence)?;
         if let Some(margin) = posed.margins.borrow().get(sentence) {
             return Ok(*margin);
         }
-        let suffix_share = self.suffix_share(&posed.part.reading, sentence)?;
-        let margin = Margin::new(self.head.bias + posed.task_share + suffix_share)?;
+        let suffix_share = self.suffix_share(&worst.part.reading, sentence)?;
+        let margin = Margin::new(self.head.bias + worst.task_share + suffix_share)?;
         posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
         Ok(margin)
+    }
+
+    /// Reads the task, the first time, and of its readings keeps the one that leans most to refuse at this scene.
+    fn worst<'a>(&mut self, posed: &'a Posed, sentence: &str) -> Result<&'a Worst, Fault> {
+        if let Some(worst) = posed.worst.get() {
+            return Ok(worst);
+        }
+        let mut least: Option<(Margin, f64, Reading, Vec<f32>)> = None;
+        for task in &posed.tasks {
+            let (reading, hidden) = self.read(Some(&posed.prefix.reading), &task.tokens)?;
+            let task_share = self.head.task_share(&hidden, task);
+            let margin = Margin::new(self.head.bias + task_share + self.suffix_share(&reading, sentence)?)?;
+            if least.as_ref().is_none_or(|(least, ..)| margin.nats() < least.nats()) {
+                least = Some((margin, task_share, reading, hidden));
+            }
+        }
+        let (margin, task_share, reading, hidden) =
+            least.ok_or_else(|| Fault::Engine("there is nothing to read".to_owned()))?;
+        posed.margins.borrow_mut().insert(sentence.to_owned(), margin);
+        let part = self.part(Some(&posed.prefix), reading, hidden);
+        Ok(posed.worst.get_or_init(|| Worst { part, task_share }))
     }
 
     /// What a scene sentence and the question add to the margin after this task.
@@ -326,13 +358,15 @@ struct Voice {
 }
 
 impl Compact {
-    /// Reads tokens after the task with trunk and tail; gives the next token's logits.
-    fn speak(&mut self, posed: &Posed, tokens: &[i64]) -> Result<(Voice, Vec<f32>), Fault> {
-        let (Some(speaker), Some(states)) = (&mut self.speaker, &posed.part.states) else {
+    /// Reads scene and question, and `more`, after the task with trunk and tail; gives the next token's logits.
+    fn speak(&mut self, posed: &Posed, sentence: &str, more: &[i64]) -> Result<(Voice, Vec<f32>), Fault> {
+        let part = &self.worst(posed, sentence)?.part;
+        let (Some(speaker), Some(states)) = (&mut self.speaker, &part.states) else {
             return Err(Fault::Unsupported("write or read a trace: its tail is not loaded"));
         };
         let tail = speaker.tail.cache(states)?;
-        self.say(&posed.part.reading, &tail, tokens)
+        let tokens = [self.prompt.suffix(sentence)?.as_slice(), more].concat();
+        self.say(&part.reading, &tail, &tokens)
     }
 
     fn say(&mut self, trunk: &Reading, tail: &[Tensor], tokens: &[i64]) -> Result<(Voice, Vec<f32>), Fault> {
@@ -355,10 +389,9 @@ impl Compact {
             return Ok(*margin);
         }
         let speech = self.speech()?;
-        let mut tokens = self.prompt.suffix(sentence)?;
-        tokens.extend(trace.tokens.iter().copied().map(i64::from));
-        tokens.extend(&speech.verdict);
-        let (_, row) = self.speak(posed, &tokens)?;
+        let said: Vec<i64> =
+            trace.tokens.iter().copied().map(i64::from).chain(speech.verdict.iter().copied()).collect();
+        let (_, row) = self.speak(posed, sentence, &said)?;
         let side = |numbers: &[u32]| {
             let logit = |number: &u32| usize::try_from(*number).ok().and_then(|index| row.get(index)).copied();
             numbers.iter().map(logit).collect::<Option<Vec<f32>>>()
@@ -442,10 +475,7 @@ impl Proxy for Compact {
         if readings.len() > 1 + SENTENCES_MAX {
             return Err(Fault::Unsupported("judge an instruction of more than 16 sentences or lines"));
         }
-        let several = readings.len() > 1;
-        let nothing = eyes::sentence(&[], &[], &[], &[]);
-        let mut tokens = prefix.reading.tokens;
-        let mut worst: Option<(f64, f64, Reading, Vec<f32>)> = None;
+        let (mut tasks, mut tokens) = (Vec::with_capacity(readings.len()), prefix.reading.tokens);
         for instruction in readings {
             let task = self.prompt.task(&instruction, question.plan)?;
             tokens += task.tokens.len();
@@ -453,18 +483,10 @@ impl Proxy for Compact {
             if tokens > CONTEXT_TOKENS {
                 return Err(Fault::ContextExceeded { tokens, tokens_max: CONTEXT_TOKENS });
             }
-            let (reading, hidden) = self.read(Some(&prefix.reading), &task.tokens)?;
-            let task_share = self.head.task_share(&hidden, &task);
-            let leans = task_share + if several { self.suffix_share(&reading, &nothing)? } else { 0.0 };
-            if worst.as_ref().is_none_or(|(least, ..)| leans < *least) {
-                worst = Some((leans, task_share, reading, hidden));
-            }
+            tasks.push(task);
         }
-        let (_, task_share, reading, hidden) =
-            worst.ok_or_else(|| Fault::Engine("there is nothing to read".to_owned()))?;
-        let part = self.part(Some(&prefix), reading, hidden);
         let (margins, traces, verdicts) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Ok(Posed { part, task_share, margins, traces, verdicts })
+        Ok(Posed { prefix, tasks, worst: OnceCell::new(), margins, traces, verdicts })
     }
 
     fn encode(&mut self, image: &RgbImage) -> Result<Observation, Fault> {
@@ -508,8 +530,7 @@ impl Proxy for Compact {
         }
         let speech = self.speech()?;
         budget.check()?;
-        let suffix = self.prompt.suffix(&seen.sentence)?;
-        let (mut voice, row) = self.speak(posed, &suffix)?;
+        let (mut voice, row) = self.speak(posed, &seen.sentence, &[])?;
         // Room for the verdict after the trace.
         let room = CONTEXT_TOKENS.saturating_sub(voice.trunk.tokens + speech.verdict.len());
         let sampling = Sampling { tokens_max: sampling.tokens_max.min(room), ..sampling };

@@ -215,7 +215,7 @@ impl Budget for Unbounded {
 pub trait Proxy {
     /// The constitution, read once and shared by every request.
     type Prefix;
-    /// An instruction and plan, read once and shared by every copy of the image.
+    /// An instruction and plan, shared by every copy of one image.
     type Posed;
     /// What an image says.
     type Observation;
@@ -229,7 +229,8 @@ pub trait Proxy {
     /// When it does not fit the context, or the engine fails.
     fn warm(&mut self, constitution: &str) -> Result<Self::Prefix, Fault>;
 
-    /// Reads an instruction and plan, after the constitution or without one.
+    /// Takes an instruction and plan, after the constitution or without one. A proxy that reads them in several ways may judge
+    /// the one that leans most to refuse at the first image asked about, so ask about the clean one first.
     ///
     /// # Errors
     /// When they do not fit the context, or the engine fails.

@@ -22,9 +22,10 @@ pub fn layout() -> Digest {
     Digest::of(format!("steadfast/compact/3\n{SYSTEM_LINE}\n{QUESTION}\n").as_bytes())
 }
 
-/// SHA-256 of how an instruction is parted into [`readings`]: what a margin is depends on it, what the head learnt does not.
+/// SHA-256 of how an instruction is parted into [`readings`] and one of them chosen, which is this version's number: what a
+/// margin is depends on it, what the head learnt does not.
 pub fn readings_rule() -> Digest {
-    Digest::of(format!("steadfast/compact/readings/2\n{STOPS_OF_SENTENCES:?}\n{CLOSING:?}").as_bytes())
+    Digest::of(format!("steadfast/compact/readings/3\n{STOPS_OF_SENTENCES:?}\n{CLOSING:?}").as_bytes())
 }
 
 /// Characters that end a sentence before white space, and those that may stand between.
