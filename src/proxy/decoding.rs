@@ -68,13 +68,15 @@ pub fn decode(
 pub struct Sampler {
     sampling: Sampling,
     stream: ChaCha8Rng,
+    /// The last draw's [`keep`]: a row's worth of memory that is not asked of the system anew for each token.
+    kept: Vec<(u32, f64)>,
 }
 
 impl Sampler {
     /// A sampler at the start of its seed's keystream.
     #[must_use]
     pub fn new(sampling: Sampling) -> Self {
-        Self { sampling, stream: ChaCha8Rng::seed_from_u64(sampling.seed) }
+        Self { sampling, stream: ChaCha8Rng::seed_from_u64(sampling.seed), kept: Vec::new() }
     }
 
     /// The next token. Greedy decoding takes the first of the highest logits and draws nothing from the keystream.
@@ -88,18 +90,18 @@ impl Sampler {
         if self.sampling.temperature <= 0.0 {
             return greedy(row).ok_or_else(no_token);
         }
-        let kept = kept(row, &self.sampling);
+        keep(row, &self.sampling, &mut self.kept);
         // 53 random bits make every multiple of 2⁻⁵³ in [0, 1) equally likely.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
         let mut mass = (self.stream.next_u64() >> 11) as f64 * f64::exp2(-53.0);
-        for &(token, probability) in &kept {
+        for &(token, probability) in &self.kept {
             mass -= probability;
             if mass < 0.0 {
                 return Ok(token);
             }
         }
         // Rounding can leave a last crumb of mass.
-        kept.last().map(|&(token, _)| token).ok_or_else(no_token)
+        self.kept.last().map(|&(token, _)| token).ok_or_else(no_token)
     }
 }
 
@@ -119,17 +121,17 @@ pub fn greedy(row: &[f32]) -> Option<u32> {
     best.and_then(|(index, _)| u32::try_from(index).ok())
 }
 
-/// The tokens that temperature, `top_k` and `top_p` leave, with their probabilities, which sum to 1. In token order
-/// where nothing is left out, else from most to least likely; the temperature must be positive.
-#[must_use]
-pub fn kept(row: &[f32], sampling: &Sampling) -> Vec<(u32, f64)> {
+/// Puts into `kept` the tokens that temperature, `top_k` and `top_p` leave, with their probabilities, which sum to 1. In token
+/// order where nothing is left out, else from most to least likely; the temperature must be positive.
+fn keep(row: &[f32], sampling: &Sampling, kept: &mut Vec<(u32, f64)>) {
     let temperature = f64::from(sampling.temperature);
     let highest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weigh = |(token, &logit): (u32, &f32)| (token, (f64::from(logit - highest) / temperature).exp());
-    let mut kept: Vec<(u32, f64)> = (0..).zip(row).map(weigh).collect();
+    kept.clear();
+    kept.extend((0..).zip(row).map(weigh));
     let cut = (sampling.top_k > 0 && sampling.top_k < kept.len()) || sampling.top_p < 1.0;
     if cut {
-        kept.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        kept.sort_unstable_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
         if sampling.top_k > 0 {
             kept.truncate(sampling.top_k);
         }
@@ -144,7 +146,6 @@ pub fn kept(row: &[f32], sampling: &Sampling) -> Vec<(u32, f64)> {
     }
     let whole: f64 = kept.iter().map(|&(_, weight)| weight).sum();
     kept.iter_mut().for_each(|(_, weight)| *weight /= whole);
-    kept
 }
 
 /// The text without thinking tags, in any case, and without white space at its ends. What stands between the tags stays:
@@ -194,7 +195,8 @@ mod tests {
     fn kept_tokens_equal_an_independent_computation() {
         // numpy: softmax of x / 0.7, sorted, cut to 4, renormalised, cut at a mass of 0.8, renormalised.
         let row = [1.0, 3.0, 2.5, -1.0, 2.0, 0.5];
-        let kept = kept(&row, &Sampling { top_k: 4, top_p: 0.8, ..SAMPLING });
+        let mut kept = vec![(9, 0.5)];
+        keep(&row, &Sampling { top_k: 4, top_p: 0.8, ..SAMPLING }, &mut kept);
         let expected = [(1, 0.671_347_453), (2, 0.328_652_547)];
         assert_eq!(kept.len(), expected.len(), "{kept:?}");
         for ((token, probability), (expected_token, expected_probability)) in kept.into_iter().zip(expected) {
@@ -212,6 +214,10 @@ mod tests {
         };
         assert_eq!(draws(1), draws(1));
         assert_ne!(draws(1), draws(2));
+        let mut used = Sampler::new(Sampling { temperature: 1.0, seed: 1, ..SAMPLING });
+        used.draw(&[5.0; 40]).expect("finite");
+        let shorter: Vec<u32> = (0..100).map(|_| used.draw(&row).expect("finite")).collect();
+        assert!(shorter.iter().all(|&token| token < 3), "no token of a row before: {shorter:?}");
         let most = draws(3).iter().filter(|&&token| token == 2).count();
         assert!((2500..2820).contains(&most), "softmax gives token 2 a share of .665: {most}");
     }
