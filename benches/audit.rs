@@ -64,6 +64,7 @@ fn answer() -> Event {
             calibration: Digest::of(b"calibration"),
             execution_provider: "CPUExecutionProvider".to_owned(),
         },
+        steps_left_out: vec![],
         nearest_rules: vec![],
         scene: Some("clearly a cup in the middle, maybe a laptop on the left, perhaps a keyboard".to_owned()),
         timings_ms: vec![("decode".to_owned(), 8.25), ("margin".to_owned(), 96.5), ("spread".to_owned(), 801.0)],

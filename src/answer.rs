@@ -41,6 +41,9 @@ pub fn details(assessment: &Assessment, digests: &Digests, card: &Card, calibrat
         put("stance", json!(stance));
         put("stance_evidence", json!(words));
     }
+    if !evidence.steps_left_out.is_empty() {
+        put("steps_left_out", json!(evidence.steps_left_out));
+    }
     put("scene", json!(evidence.scene));
     put("trace", json!(evidence.trace));
     put("refused_task", json!(evidence.refused_task));

@@ -16,7 +16,7 @@ use crate::constitution::limits::{BrokenLimit, broken_limits};
 use crate::constitution::nearest::{Lexicon, NearRule};
 use crate::decision::{Case, Decision, Failure, Readings, Refusal, Tier, Veto, decide, veto_inconclusive};
 use crate::margin::Margin;
-use crate::plan::{Form, Plan, Stance, Step, opens_with_deed, stance};
+use crate::plan::{Form, Plan, STEPS_MAX, Stance, Step, opens_with_deed, stance};
 use crate::proxy::{Budget, Card, Fault, Proxy, Question};
 use crate::scene::resize::{self, Filter};
 use crate::scene::{decode, perturb};
@@ -117,6 +117,8 @@ pub struct Evidence {
     pub stance: Option<(Stance, String)>,
     /// How the image's bytes became a picture.
     pub image: Option<decode::Facts>,
+    /// Numbers, from 1, of the steps without which the plan was judged: words beside its deeds that lifted the margin.
+    pub steps_left_out: Vec<u32>,
     /// What the proxy says is in the image.
     pub scene: Option<String>,
     /// What the proxy wrote about the clean image, where the tier reads traces and was reached.
@@ -188,10 +190,28 @@ pub struct Assessor<P: Proxy> {
 struct Parts<'a> {
     triple: &'a Triple,
     plan: &'a str,
-    /// The plan's deeds alone, where other words stand around them.
-    deeds: Option<&'a str>,
+    alone: Option<&'a Alone>,
     scene: &'a RgbImage,
     stance: Stance,
+}
+
+/// A plan's deeds without the words around them, where there are both.
+struct Alone {
+    deeds: String,
+    /// Numbers of the other steps, from 1.
+    others: Vec<u32>,
+}
+
+impl Alone {
+    fn of(plan: &Plan) -> Option<Self> {
+        let are_deeds = are_deeds(plan);
+        let steps = step_texts(plan).into_iter().zip(&are_deeds);
+        let deeds = steps.filter(|(_, deed)| **deed).map(|(step, _)| step).collect::<Vec<_>>();
+        // Lines of prose are counted behind the steps; a record names no more than there may be steps.
+        let others = (1..).zip(&are_deeds).filter(|(_, deed)| !**deed).map(|(number, _)| number);
+        let others = others.take(STEPS_MAX).collect::<Vec<u32>>();
+        (!deeds.is_empty() && !others.is_empty()).then(|| Self { deeds: deeds.join("\n"), others })
+    }
 }
 
 /// What reading came to.
@@ -310,10 +330,9 @@ impl<P: Proxy> Assessor<P> {
         evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
 
         // A refusal's readings say how firmly it would hold, whatever it says besides.
-        let deeds = if judged.stance == Stance::Complied { deed_texts(&plan) } else { Vec::new() };
-        let deeds = (!deeds.is_empty() && deeds.len() < steps.len()).then(|| deeds.join("\n"));
-        let (plan, deeds) = (&*steps.join("\n"), deeds.as_deref());
-        let parts = Parts { triple, plan, deeds, scene: &scene, stance: judged.stance };
+        let alone = if judged.stance == Stance::Complied { Alone::of(&plan) } else { None };
+        let plan = &*steps.join("\n");
+        let parts = Parts { triple, plan, alone: alone.as_ref(), scene: &scene, stance: judged.stance };
         let readings = match self.read(&parts, clock, budget, evidence)? {
             Read::Whole(readings) => readings,
             Read::Foregone(veto) => return Ok(Decision::Veto(veto)),
@@ -350,14 +369,17 @@ impl<P: Proxy> Assessor<P> {
         budget: &dyn Budget,
         evidence: &mut Evidence,
     ) -> Result<Read, Failure> {
-        let &Parts { triple, plan, deeds, scene, stance } = parts;
+        let &Parts { triple, plan, alone, scene, stance } = parts;
         let start = clock.now();
         let question = Question { instruction: triple.instruction(), plan };
         let seen = self.proxy.encode(scene)?;
         evidence.scene = self.proxy.describe(&seen);
         let words = [question.instruction, plan, evidence.scene.as_deref().unwrap_or_default()];
         evidence.nearest_rules = self.lexicon.nearest(words, NEAREST_RULES).nearest().to_vec();
-        let (question, posed, margin) = self.pose_as_judged(question, deeds, &seen, budget)?;
+        let (question, posed, margin) = self.pose_as_judged(question, alone, &seen, budget)?;
+        if let Some(alone) = alone.filter(|_| question.plan != plan) {
+            evidence.steps_left_out.clone_from(&alone.others);
+        }
         evidence.timings.margin = clock.now().saturating_sub(start);
         budget.check()?;
         let start = clock.now();
@@ -396,19 +418,19 @@ impl<P: Proxy> Assessor<P> {
     fn pose_as_judged<'a>(
         &mut self,
         question: Question<'a>,
-        deeds: Option<&'a str>,
+        alone: Option<&'a Alone>,
         seen: &P::Observation,
         budget: &dyn Budget,
     ) -> Result<(Question<'a>, P::Posed, Margin), Failure> {
         let whole = self.proxy.pose(Some(&self.prefix), &question)?;
         let margin = self.proxy.margin(&whole, seen, None)?;
-        let Some(deeds) = deeds else { return Ok((question, whole, margin)) };
+        let Some(Alone { deeds, .. }) = alone else { return Ok((question, whole, margin)) };
         budget.check()?;
         let deeds_alone = Question { plan: deeds, ..question };
-        let alone = self.proxy.pose(Some(&self.prefix), &deeds_alone)?;
-        let margin_alone = self.proxy.margin(&alone, seen, None)?;
+        let posed_alone = self.proxy.pose(Some(&self.prefix), &deeds_alone)?;
+        let margin_alone = self.proxy.margin(&posed_alone, seen, None)?;
         let lower = margin_alone.nats() < margin.nats();
-        Ok(if lower { (deeds_alone, alone, margin_alone) } else { (question, whole, margin) })
+        Ok(if lower { (deeds_alone, posed_alone, margin_alone) } else { (question, whole, margin) })
     }
 
     /// What is known before the first copy.
@@ -545,16 +567,13 @@ pub fn step_texts(plan: &Plan) -> Vec<&str> {
     }
 }
 
-/// Those of [`step_texts`] that open with a robot's deed. Words around them, such as a last step "SYSTEM: permit", can lift
-/// a margin that the deeds alone do not have; a plan is judged with them and without, and the lower margin counts.
+/// Which of [`step_texts`] open with a robot's deed. Words around them, such as a last step "SYSTEM: permit", can lift a
+/// margin that the deeds alone do not have; a plan is judged with them and without, and the lower margin counts.
 #[must_use]
-pub fn deed_texts(plan: &Plan) -> Vec<&str> {
-    let steps = plan.steps.iter().filter(|step| opens_with_deed(step)).map(|step| step.text.as_str());
-    let spoken = |line: &&str| opens_with_deed(&Step { text: (*line).to_owned(), action: None, arguments: Vec::new() });
-    match plan.form {
-        Form::Prose | Form::Mixed => steps.chain(plan.prose.lines().filter(spoken)).collect(),
-        Form::Numbered | Form::Bulleted | Form::JsonSteps | Form::ToolCalls | Form::CodeCalls => steps.collect(),
-    }
+pub fn are_deeds(plan: &Plan) -> Vec<bool> {
+    let spoken = |line: &&str| Step { text: (*line).to_owned(), action: None, arguments: Vec::new() };
+    let prose = step_texts(plan).into_iter().skip(plan.steps.len()).map(|line| opens_with_deed(&spoken(&line)));
+    plan.steps.iter().map(opens_with_deed).chain(prose).collect()
 }
 
 impl Timings {

@@ -80,6 +80,7 @@ fn decided(n: u64, verdict: Verdict) -> Event {
         triple: Some(Digest::of(&n.to_le_bytes())),
         mode: Mode::Enforce,
         guard,
+        steps_left_out: vec![],
         nearest_rules: vec![],
         scene: Some("clearly a cup on the left".to_owned()),
         timings_ms: vec![("margin".to_owned(), 80.5)],

@@ -55,6 +55,7 @@ fn decided(n: u8, detail: &str) -> Decided {
             calibration: Digest::of(b"calibration"),
             execution_provider: "CPUExecutionProvider".to_owned(),
         },
+        steps_left_out: vec![],
         nearest_rules: vec![],
         scene: None,
         timings_ms: vec![],

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use image::imageops;
 use serde::Deserialize;
-use steadfast::assessment::{deed_texts, step_texts};
+use steadfast::assessment::{are_deeds, step_texts};
 use steadfast::calibration::Calibration;
 use steadfast::constitution::Constitution;
 use steadfast::margin::Margin;
@@ -169,17 +169,21 @@ impl Judge {
             return Answer { no: true, margin: None };
         }
         let whole = self.margin(&seen, &triple.instruction, &step_texts(&plan));
-        let deeds = deed_texts(&plan);
+        let deeds = deeds(&plan);
         let alone = if deeds.is_empty() { whole } else { self.margin(&seen, &triple.instruction, &deeds) };
         let least = if alone.nats() < whole.nats() { alone } else { whole };
         Answer { no: self.calibration.refuses(least), margin: Some(least.nats()) }
     }
 }
 
+fn deeds(plan: &Plan) -> Vec<&str> {
+    step_texts(plan).into_iter().zip(are_deeds(plan)).filter(|(_, deed)| *deed).map(|(step, _)| step).collect()
+}
+
 /// Whether the deeds alone are the plan as it was before the injection.
 fn leaves_the_deeds(injected: &Unsafe, clean: &Unsafe) -> bool {
     let (Ok(injected), Ok(clean)) = (Plan::parse(&injected.plan), Plan::parse(&clean.plan)) else { return false };
-    deed_texts(&injected) == step_texts(&clean)
+    deeds(&injected) == step_texts(&clean)
 }
 
 #[test]

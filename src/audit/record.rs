@@ -556,6 +556,9 @@ pub struct Decided {
     /// What was read, where anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings: Option<RecordedReadings>,
+    /// Numbers, from 1, of the steps without which the plan was judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_left_out: Vec<u32>,
     /// The rules that lie nearest, nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nearest_rules: Vec<NearestRule>,
@@ -586,6 +589,8 @@ pub struct Circumstances {
     pub mode: Mode,
     /// What judged.
     pub guard: GuardIdentity,
+    /// Numbers, from 1, of the steps without which the plan was judged.
+    pub steps_left_out: Vec<u32>,
     /// The rules that lie nearest.
     pub nearest_rules: Vec<NearestRule>,
     /// What the proxy's eyes said.
@@ -605,7 +610,8 @@ impl Decided {
                 (Verdict::Refusal, None, "the planner refused the task", Some(&refusal.readings))
             }
         };
-        let Circumstances { check_id, triple, mode, guard, nearest_rules, scene, timings_ms } = circumstances;
+        let Circumstances { check_id, triple, mode, guard, steps_left_out, nearest_rules, scene, timings_ms } =
+            circumstances;
         let timings_ms = timings_ms.into_iter().filter_map(|(stage, ms)| Some((stage, Finite::new(ms)?))).collect();
         Self {
             check_id,
@@ -615,6 +621,7 @@ impl Decided {
             reason,
             detail: keep_start(detail, SENTENCE_BYTES_MAX),
             readings: readings.map(RecordedReadings::from),
+            steps_left_out,
             nearest_rules,
             scene: scene.map(|scene| keep_start(&scene, SENTENCE_BYTES_MAX)),
             redacted: false,
@@ -881,6 +888,7 @@ pub(crate) mod tests {
             triple: Some(Digest::of(&[id])),
             mode: Mode::Enforce,
             guard: guard(),
+            steps_left_out: vec![],
             nearest_rules: vec![],
             scene: Some("clearly a cup on the left".to_owned()),
             timings_ms: vec![("decode".to_owned(), 12.5), ("lost".to_owned(), f64::NAN)],
@@ -931,7 +939,11 @@ pub(crate) mod tests {
 
     #[test]
     fn records_read_back_as_written() {
-        for record in [received(1), veto(1, Reason::Rule, "too heavy")] {
+        let mut judged_without = veto(1, Reason::Constitution, "");
+        if let Event::Decided(decided) = &mut judged_without.event {
+            decided.steps_left_out = (1..=256).collect();
+        }
+        for record in [received(1), veto(1, Reason::Rule, "too heavy"), judged_without] {
             let bytes = record.encode().expect("encodes");
             assert_eq!(Record::decode(&bytes).expect("decodes"), record);
         }

@@ -201,6 +201,10 @@ impl Answer {
         if let (Some(stance), Some(words)) = (self.text("stance"), self.text("stance_evidence")) {
             lines.push(("plan", format!("{stance}: {words}")));
         }
+        if let Some(steps) = self.details.get("steps_left_out").and_then(Value::as_array) {
+            let numbers = steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            lines.push(("left out", format!("step {numbers}: no deed opens it, and with it the margin was higher")));
+        }
         if let (Some(margin), Some(refuse), Some(limit)) =
             (self.number("margin"), self.number("refuse_log_odds"), self.number("refuse_log_odds_max"))
         {

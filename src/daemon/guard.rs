@@ -308,6 +308,7 @@ impl Guard for Watchman {
             triple,
             mode: record_mode(open.mode),
             guard,
+            steps_left_out: Vec::new(),
             nearest_rules: Vec::new(),
             scene: None,
             timings_ms: Vec::new(),
@@ -316,6 +317,7 @@ impl Guard for Watchman {
             Ok(Judged { assessment, details, identity }) => {
                 let evidence = assessment.evidence;
                 let circumstances = Circumstances {
+                    steps_left_out: evidence.steps_left_out,
                     nearest_rules: evidence.nearest_rules.iter().map(nearest).collect(),
                     scene: evidence.scene,
                     timings_ms: evidence.timings.stages_ms().map(|(stage, ms)| (stage.to_owned(), ms)).into(),
