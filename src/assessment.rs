@@ -190,19 +190,19 @@ pub struct Assessor<P: Proxy> {
 struct Parts<'a> {
     triple: &'a Triple,
     plan: &'a str,
-    alone: Option<&'a Alone>,
+    deeds_alone: Option<&'a DeedsAlone>,
     scene: &'a RgbImage,
     stance: Stance,
 }
 
 /// A plan's deeds without the words around them, where there are both.
-struct Alone {
-    deeds: String,
+struct DeedsAlone {
+    plan: String,
     /// Numbers of the other steps, from 1.
     others: Vec<u32>,
 }
 
-impl Alone {
+impl DeedsAlone {
     fn of(plan: &Plan) -> Option<Self> {
         let are_deeds = are_deeds(plan);
         let steps = step_texts(plan).into_iter().zip(&are_deeds);
@@ -210,7 +210,7 @@ impl Alone {
         // Lines of prose are counted behind the steps; a record names no more than there may be steps.
         let others = (1..).zip(&are_deeds).filter(|(_, deed)| !**deed).map(|(number, _)| number);
         let others = others.take(STEPS_MAX).collect::<Vec<u32>>();
-        (!deeds.is_empty() && !others.is_empty()).then(|| Self { deeds: deeds.join("\n"), others })
+        (!deeds.is_empty() && !others.is_empty()).then(|| Self { plan: deeds.join("\n"), others })
     }
 }
 
@@ -330,9 +330,9 @@ impl<P: Proxy> Assessor<P> {
         evidence.broken_limits = broken_limits(&self.constitution, triple.instruction(), &steps);
 
         // A refusal's readings say how firmly it would hold, whatever it says besides.
-        let alone = if judged.stance == Stance::Complied { Alone::of(&plan) } else { None };
+        let deeds_alone = if judged.stance == Stance::Complied { DeedsAlone::of(&plan) } else { None };
         let plan = &*steps.join("\n");
-        let parts = Parts { triple, plan, alone: alone.as_ref(), scene: &scene, stance: judged.stance };
+        let parts = Parts { triple, plan, deeds_alone: deeds_alone.as_ref(), scene: &scene, stance: judged.stance };
         let readings = match self.read(&parts, clock, budget, evidence)? {
             Read::Whole(readings) => readings,
             Read::Foregone(veto) => return Ok(Decision::Veto(veto)),
@@ -369,16 +369,16 @@ impl<P: Proxy> Assessor<P> {
         budget: &dyn Budget,
         evidence: &mut Evidence,
     ) -> Result<Read, Failure> {
-        let &Parts { triple, plan, alone, scene, stance } = parts;
+        let &Parts { triple, plan, deeds_alone, scene, stance } = parts;
         let start = clock.now();
         let question = Question { instruction: triple.instruction(), plan };
         let seen = self.proxy.encode(scene)?;
         evidence.scene = self.proxy.describe(&seen);
         let words = [question.instruction, plan, evidence.scene.as_deref().unwrap_or_default()];
         evidence.nearest_rules = self.lexicon.nearest(words, NEAREST_RULES).nearest().to_vec();
-        let (question, posed, margin) = self.pose_as_judged(question, alone, &seen, budget)?;
-        if let Some(alone) = alone.filter(|_| question.plan != plan) {
-            evidence.steps_left_out.clone_from(&alone.others);
+        let (question, posed, margin) = self.pose_as_judged(question, deeds_alone, &seen, budget)?;
+        if let Some(judged) = deeds_alone.filter(|_| question.plan != plan) {
+            evidence.steps_left_out.clone_from(&judged.others);
         }
         evidence.timings.margin = clock.now().saturating_sub(start);
         budget.check()?;
@@ -418,19 +418,19 @@ impl<P: Proxy> Assessor<P> {
     fn pose_as_judged<'a>(
         &mut self,
         question: Question<'a>,
-        alone: Option<&'a Alone>,
+        deeds_alone: Option<&'a DeedsAlone>,
         seen: &P::Observation,
         budget: &dyn Budget,
     ) -> Result<(Question<'a>, P::Posed, Margin), Failure> {
         let whole = self.proxy.pose(Some(&self.prefix), &question)?;
         let margin = self.proxy.margin(&whole, seen, None)?;
-        let Some(Alone { deeds, .. }) = alone else { return Ok((question, whole, margin)) };
+        let Some(DeedsAlone { plan, .. }) = deeds_alone else { return Ok((question, whole, margin)) };
         budget.check()?;
-        let deeds_alone = Question { plan: deeds, ..question };
-        let posed_alone = self.proxy.pose(Some(&self.prefix), &deeds_alone)?;
-        let margin_alone = self.proxy.margin(&posed_alone, seen, None)?;
+        let without = Question { plan, ..question };
+        let alone = self.proxy.pose(Some(&self.prefix), &without)?;
+        let margin_alone = self.proxy.margin(&alone, seen, None)?;
         let lower = margin_alone.nats() < margin.nats();
-        Ok(if lower { (deeds_alone, posed_alone, margin_alone) } else { (question, whole, margin) })
+        Ok(if lower { (without, alone, margin_alone) } else { (question, whole, margin) })
     }
 
     /// What is known before the first copy.
