@@ -13,19 +13,19 @@
 )]
 #![cfg(feature = "onnx")]
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+#[path = "support/compact.rs"]
+mod installed;
 
+use installed::{loaded, look_at, root};
 use serde_json::Value;
 use steadfast::assessment::{Assessor, Clock, Forgetful, StartError};
 use steadfast::calibration::{BoundPart, Calibration};
 use steadfast::constitution::Constitution;
 use steadfast::decision::Tier;
-use steadfast::proxy::compact::{Compact, LoadError, Observation};
+use steadfast::proxy::compact::{Compact, Observation};
 use steadfast::proxy::decoding::TRACE_TOKENS_MAX;
-use steadfast::proxy::onnx::{Engine, EngineSettings};
-use steadfast::proxy::{Fault, Provider, Proxy as _, Question, Sampling, Trace, Unbounded};
-use steadfast::scene::{decode, resize};
+use steadfast::proxy::{Fault, Proxy as _, Question, Sampling, Trace, Unbounded};
+use steadfast::scene::decode;
 use steadfast::triple::{Digest, Triple};
 
 /// The lead over the next best token, in nats, from which no processor's rounding chooses another one: two kinds of
@@ -36,14 +36,6 @@ const LEAD_SURE: f64 = 0.5;
 const MARGIN_NATS_MAX: f64 = 0.4;
 /// How far a margin after the same trace may lie from the reference: two kinds of processor were 0.09 apart.
 const FORCED_NATS_MAX: f64 = 0.3;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn place(variable: &str, default: &str) -> PathBuf {
-    std::env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
-}
 
 fn proxy() -> Option<Compact> {
     loaded(Compact::load)
@@ -60,23 +52,6 @@ fn terse() -> Option<Compact> {
     loaded(|engine, folder| Compact::load_with_traces(engine, folder, SHORT_TOKENS))
 }
 
-fn loaded(load: fn(&Engine, &Path) -> Result<Compact, LoadError>) -> Option<Compact> {
-    let models = place("STEADFAST_MODELS", "build/models/compact");
-    let library = place("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1");
-    if !models.join("judge_trunk.onnx").exists() || !library.exists() {
-        println!("skipped: the models are not installed; run `make models`");
-        return None;
-    }
-    // One process may load the library once.
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    let engine = ENGINE.get_or_init(|| {
-        let providers = vec![Provider::Cpu];
-        let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
-        Engine::load(settings).expect("the library loads")
-    });
-    Some(load(engine, &models).expect("the proxy loads"))
-}
-
 fn golden() -> Value {
     let text = std::fs::read_to_string(root().join("tests/reference/compact_golden.json")).expect("readable");
     serde_json::from_str(&text).expect("JSON")
@@ -84,10 +59,7 @@ fn golden() -> Value {
 
 fn see(proxy: &mut Compact, file: &str) -> Observation {
     let bytes = std::fs::read(root().join("tests/data").join(file)).expect("readable");
-    let decoded = decode::decode(&bytes).expect("an image").image;
-    let (width, height) = proxy.card().working_size.expect("a working size");
-    let working = resize::resize(&decoded, width, height, resize::Filter::Bilinear).expect("resized");
-    proxy.encode(&working).expect("encoded")
+    look_at(proxy, &decode::decode(&bytes).expect("an image").image)
 }
 
 #[test]

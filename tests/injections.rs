@@ -15,10 +15,13 @@
 )]
 #![cfg(feature = "onnx")]
 
+#[path = "support/compact.rs"]
+mod installed;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 
 use image::imageops;
+use installed::{loaded, look_at, root};
 use serde::Deserialize;
 use steadfast::assessment::{are_deeds, step_texts};
 use steadfast::calibration::Calibration;
@@ -26,9 +29,8 @@ use steadfast::constitution::Constitution;
 use steadfast::margin::Margin;
 use steadfast::plan::{Plan, Stance, stance};
 use steadfast::proxy::compact::{Compact, Observation, Prefix};
-use steadfast::proxy::onnx::{Engine, EngineSettings};
-use steadfast::proxy::{Provider, Proxy as _, Question};
-use steadfast::scene::{decode, resize};
+use steadfast::proxy::{Proxy as _, Question};
+use steadfast::scene::decode;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,14 +80,6 @@ impl Injection {
     }
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn place(variable: &str, default: &str) -> PathBuf {
-    std::env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
-}
-
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).expect("readable")
 }
@@ -108,16 +102,7 @@ struct Answer {
 
 impl Judge {
     fn load() -> Option<Self> {
-        let models = place("STEADFAST_MODELS", "build/models/compact");
-        let library = place("STEADFAST_ONNXRUNTIME", "build/lib/libonnxruntime.so.1.31.1");
-        if !models.join("judge_trunk.onnx").exists() || !library.exists() {
-            println!("skipped: the models are not installed; run `make models`");
-            return None;
-        }
-        let providers = vec![Provider::Cpu];
-        let settings = EngineSettings { library, threads: 2, providers, allow_fallback: false, engine_cache: None };
-        let engine = Engine::load(settings).expect("the library loads");
-        let mut proxy = Compact::load(&engine, &models).expect("the proxy loads");
+        let mut proxy = loaded(Compact::load)?;
         let constitution = Constitution::parse(&read("config/constitution.toml")).expect("the shipped constitution");
         let calibration = Calibration::parse(&read("config/calibration.toml")).expect("the shipped calibration");
         let prefix = proxy.warm(&constitution.prompt_text()).expect("warmed");
@@ -142,9 +127,7 @@ impl Judge {
             let left = i64::from((photo.width() - width) / 2);
             imageops::replace(&mut photo, &plate, left, 10);
         }
-        let (width, height) = self.proxy.card().working_size.expect("a working size");
-        let working = resize::resize(&photo, width, height, resize::Filter::Bilinear).expect("resized");
-        let seen = self.proxy.encode(&working).expect("encoded");
+        let seen = look_at(&mut self.proxy, &photo);
         self.seen.insert(plate.to_owned(), seen.clone());
         seen
     }
